@@ -5,6 +5,7 @@ prose. Code owns state; the model owns text.
 
     python narrator_app.py                 with Ollama on this machine
     python narrator_app.py --understudy    without it: a small model stands in
+    python narrator_app.py notarize FILE   records with evidence from a transcript
 
 Contents
     1. Settings and roles     every knob, and what each role sends
@@ -13,8 +14,9 @@ Contents
     4. Model call             everything sent to Ollama leaves here
     5. Understudy             a small model inside the process
     6. Narrator               canon log in, prose out
-    7. Routes                 HTTP, and every error as JSON
-    8. Command line           settings checked, server started and stopped
+    7. Notary                 transcript in, records with evidence out
+    8. Routes                 HTTP, and every error as JSON
+    9. Command line           settings checked, server started and stopped
 """
 
 import argparse
@@ -39,9 +41,11 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from wsgiref.handlers import SimpleHandler
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -73,6 +77,14 @@ ROLES = {
         "keep_alive": "30m",                        # how long Ollama keeps the model loaded
         "timeout": ("OLLAMA_TIMEOUT_SECONDS", 30),  # seconds, one attempt's whole time
     },
+    "notary": {
+        "prompt": "notary.md",
+        "model": None,                              # None: the narrator's; OLLAMA_NOTARY_MODEL beats it
+        "options": {"temperature": 0, "num_predict": 4096, "num_ctx": 16384},
+        "think": False,
+        "keep_alive": "30m",
+        "timeout": ("OLLAMA_NOTARY_TIMEOUT_SECONDS", 300),
+    },
 }
 
 SETTINGS = {
@@ -86,6 +98,11 @@ SETTINGS = {
 ATTEMPTS = 2                                        # one call and exactly one retry
 MAX_ANSWER = 4 * 2**20                              # bytes of one Ollama answer
 MAX_CANON_LOG = 2**20                               # bytes of one posted canon log
+MAX_TRANSCRIPT = 16 * 2**20                         # bytes of one posted transcript
+MAX_CORRECTIONS = 2                                 # the notary's: how often a rejected answer is asked for anew
+MAX_CORRECTION = 2000                               # bytes of one correction, and so at most as many characters
+MAX_NAMED_RECORDS = 12                              # in one correction
+MAX_ISSUES = 60                                     # messages for operators of one rejected answer
 MAX_INPUT_ERRORS = 20                               # listed in one 422
 READ_SECONDS = 60                                   # a client's whole time to send its request
 HEALTH_SECONDS = 3                                  # how long /health waits for Ollama …
@@ -156,7 +173,7 @@ def setting(name: str, default: object = None, parse=str):
 
 def role_model(role: str) -> str:
     """The model's name as Ollama knows it."""
-    return setting(f"OLLAMA_{role.upper()}_MODEL", ROLES[role]["model"])
+    return setting(f"OLLAMA_{role.upper()}_MODEL", ROLES[role]["model"] or role_model("narrator"))
 
 
 def role_options(role: str) -> dict:
@@ -213,10 +230,10 @@ def parse_options(defaults: dict, text: str) -> dict:
     options = parse_json(text)
     if not isinstance(options, dict):
         raise ValueError('it must be a JSON object such as {"temperature": 0.5}')
-    for name, default in {**defaults, "seed": 0}.items():
-        kinds = (int,) if isinstance(default, int) else (int, float)
-        if name in options and (isinstance(options[name], bool) or not isinstance(options[name], kinds)):
-            raise ValueError(f"{name} must be {'a whole number' if kinds == (int,) else 'a number'}")
+    for name in {*defaults, "seed"} & set(options):
+        whole = name.startswith("num_") or name == "seed"
+        if isinstance(options[name], bool) or not isinstance(options[name], int if whole else (int, float)):
+            raise ValueError(f"{name} must be {'a whole number' if whole else 'a number'}")
     return options
 
 
@@ -368,39 +385,58 @@ def _why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def read_input(data: bytes, schema_file: str, key: str) -> dict:
+def read_input(data: bytes, validator, key: str) -> dict:
     """The posted document, valid by its schema. Raises InputError with all that is wrong, at most 20."""
     try:
         document = parse_json(data.decode("utf-8-sig"))
-        errors = list(itertools.islice(_validator(schema_file).iter_errors(document), 1000))
     except UnicodeDecodeError as error:
-        raise InputError(key, [_fault("$", f"it must be UTF-8; byte {error.start} isn't")]) from error
+        raise InputError(key, [fault("$", f"it must be UTF-8; byte {error.start} isn't")]) from error
     except json.JSONDecodeError as error:
         where = f"{error.msg} (line {error.lineno}, column {error.colno})"
-        raise InputError(key, [_fault("$", f"it must be JSON: {where}" if data.strip() else "it is empty")]) from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(key, [_fault("$", f"it must be sound JSON: {error}")]) from error
-    if errors:
-        errors.sort(key=lambda error: [(isinstance(step, str), step) for step in error.absolute_path])
-        raise InputError(key, [_fault(_json_path(e), _explain(e)) for e in errors[:MAX_INPUT_ERRORS]])
+        raise InputError(key, [fault("$", f"it must be JSON: {where}" if data.strip() else "it is empty")]) from error
+    except ValueError as error:
+        raise InputError(key, [fault("$", f"it must be sound JSON: {error}")]) from error
+    check_input(document, validator, key)
     return document
 
 
-@functools.cache
-def _validator(schema_file: str):
+def check_input(document, validator, key: str) -> None:
+    """Raises InputError where the document isn't valid."""
+    try:
+        errors = list(itertools.islice(validator.iter_errors(document), 1000))
+    except RecursionError as error:
+        raise InputError(key, [fault("$", "it is nested too deeply")]) from error
+    if errors:
+        errors.sort(key=lambda error: [(isinstance(step, str), step) for step in error.absolute_path])
+        raise InputError(key, [fault(_json_path(error), _explain(error)) for error in errors[:MAX_INPUT_ERRORS]])
+
+
+def compile_schema(schema: dict):
+    """The one validator of a schema; it makes a validator once a subschema, jsonschema's own once a value."""
     import jsonschema  # only here: a start needs neither its 4 MB nor its 50 ms
 
-    def check_items(validator, items, instance, schema):
-        """As jsonschema's own, in half the time; a list that is too long is one fault, its items aren't looked at."""
-        if isinstance(instance, list) and len(instance) <= schema.get("maxItems", len(instance)):
-            item_validator = validator.evolve(schema=items)
-            for index, item in enumerate(instance):
-                for error in item_validator.iter_errors(item):
-                    error.path.appendleft(index)
-                    yield error
+    compiled = {}                                   # by id(): the subschemas live as long as this
 
-    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"items": check_items})
-    return kind(read_schema(schema_file))
+    def descend(validator, subschema, value, step):
+        if id(subschema) not in compiled:
+            compiled[id(subschema)] = validator.evolve(schema=subschema)
+        for error in compiled[id(subschema)].iter_errors(value):
+            error.path.appendleft(step)
+            yield error
+
+    def check_properties(validator, properties, value, schema):
+        for name, subschema in properties.items() if isinstance(value, dict) else ():
+            if name in value:
+                yield from descend(validator, subschema, value[name], name)
+
+    def check_items(validator, items, value, schema):
+        """A list that is too long is one fault: looking at each of 300,000 items would take seconds."""
+        if isinstance(value, list) and len(value) <= schema.get("maxItems", len(value)):
+            for index, item in enumerate(value):
+                yield from descend(validator, items, item, index)
+
+    checks = {"properties": check_properties, "items": check_items}
+    return jsonschema.validators.extend(jsonschema.Draft202012Validator, checks)(schema)
 
 
 def read_schema(name: str) -> dict:
@@ -411,7 +447,7 @@ def read_schema(name: str) -> dict:
         raise SettingError(f"the schema file {name} can't be used: {_why(error)}") from error
 
 
-def _fault(path: str, message: str) -> dict:
+def fault(path: str, message: str) -> dict:
     return {"path": shorten(path, 200), "message": shorten(message, 200)}
 
 
@@ -456,7 +492,7 @@ def logged_call(role: str, **about):
     try:
         yield record
     except BaseException as error:
-        reason = str(error) if isinstance(error, ModelError) else f"a fault of the service: {type(error).__name__}"
+        reason = str(error) if isinstance(error, ModelError) else f"the service broke it off: {type(error).__name__}"
         record.update(ok=False, error=reason)
         raise
     finally:
@@ -484,6 +520,16 @@ def write_record(record: dict) -> None:
     except (OSError, AttributeError) as error:
         LOG_STATE["failure"] = _why(error)
         say(f"THE CALL LOG CAN'T BE WRITTEN ({_why(error)}). The record: {text}")
+
+
+def read_records(path: str):
+    """The records of a call log, one after the other; a line that is none is passed over."""
+    with open(path, "rb") as log:
+        for line in log:
+            with contextlib.suppress(ValueError):
+                record = parse_json(line.decode())
+                if isinstance(record, dict):
+                    yield record
 
 
 def call_log_state() -> str:
@@ -521,10 +567,8 @@ def _open_log(path: str) -> int:
 def _lock(log: int) -> None:
     if os.name == "nt":
         os.lseek(log, 2**31 - 2, os.SEEK_SET)       # a byte that no record reaches
-        msvcrt.locking(log, msvcrt.LK_LOCK, 1)
-    else:
-        with contextlib.suppress(OSError):          # a file system without locks: appending has to do
-            fcntl.flock(log, fcntl.LOCK_EX)
+    with contextlib.suppress(OSError):              # what can't be locked, appending has to do for
+        msvcrt.locking(log, msvcrt.LK_LOCK, 1) if os.name == "nt" else fcntl.flock(log, fcntl.LOCK_EX)
 
 
 def _write_all(log: int, line: bytes) -> None:
@@ -536,14 +580,18 @@ def _write_all(log: int, line: bytes) -> None:
 # Everything sent to Ollama leaves here; chat() is the one way to a model's words.
 
 
-def chat(role: str, messages: list, record: dict) -> str:
-    """The model's text without its reasoning; `record` gets the call log's fields. Raises ModelError (DESIGN §7)."""
-    body, timeout = chat_body(role, messages), role_timeout(role)
+def chat(role: str, messages: list, record: dict, *, format: dict | None = None, raw: bool = False) -> str:
+    """The model's text without its reasoning, or as it came when `raw`. Raises ModelError (DESIGN §7).
+
+    `record` gets the call log's fields.
+    """
+    body, timeout = chat_body(role, messages, format), role_timeout(role)
     record.update({key: body.get(key) for key in ("model", "options", "think", "messages")},
-                  prompt_sha256=hashlib.sha256(messages[0]["content"].encode()).hexdigest(), attempts=[])
+                  prompt_sha256=hashlib.sha256(messages[0]["content"].encode()).hexdigest(), attempts=[],
+                  **({"format": format} if format else {}))
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
-            answer = _attempt(body, timeout, record)
+            answer = _attempt(body, timeout, record, raw)
             break
         except ModelError as error:
             if not attempts_left:
@@ -551,30 +599,31 @@ def chat(role: str, messages: list, record: dict) -> str:
             if isinstance(error, UnusableAnswer):   # the identical request would fail identically
                 body["options"] = {**body["options"], "seed": (body["options"]["seed"] + 1) % 2**31}
     record.update(ok=True, **answer)
-    return answer["response"]
+    return answer.get("raw", answer["response"]) if raw else answer["response"]
 
 
-def chat_body(role: str, messages: list) -> dict:
-    """What POST /api/chat is sent. Whatever differs beyond messages and seed makes Ollama load the model anew."""
+def chat_body(role: str, messages: list, format: dict | None = None) -> dict:
+    """What POST /api/chat is sent. Whatever differs beyond messages, seed and format makes Ollama load anew."""
     entry = ROLES[role]
-    body = {
+    return {
         "model": role_model(role),
         "messages": messages,
         "stream": False,
         "options": {"seed": random.randrange(2**31), **role_options(role)},
         "keep_alive": entry["keep_alive"],
         "truncate": False,                          # an overlong prompt must fail, not lose canon in silence
+        **({} if entry["think"] is None else {"think": entry["think"]}),
+        **({"format": format} if format else {}),
     }
-    return body if entry["think"] is None else {**body, "think": entry["think"]}
 
 
-def _attempt(body: dict, timeout: float, record: dict) -> dict:
+def _attempt(body: dict, timeout: float, record: dict, raw: bool) -> dict:
     """One request and what it says, noted among the record's attempts."""
     attempt, started = {"seed": body["options"]["seed"]}, time.perf_counter()
     record["options"] = body["options"]             # with the seed that gave this outcome
     record["attempts"].append(attempt)
     try:
-        return usable_answer(ask_ollama("POST", "/api/chat", body, timeout))
+        return usable_answer(ask_ollama("POST", "/api/chat", body, timeout), raw)
     except ModelError as error:
         attempt["error"] = str(error)
         raise
@@ -582,14 +631,14 @@ def _attempt(body: dict, timeout: float, record: dict) -> dict:
         attempt["latency_ms"] = milliseconds_since(started)
 
 
-def usable_answer(reply: dict) -> dict:
-    """The record's fields of an answer that can be served. Raises UnusableAnswer."""
+def usable_answer(reply: dict, raw: bool = False) -> dict:
+    """The record's fields of an answer that says something, its reasoning counted when `raw`. Raises UnusableAnswer."""
     message = reply.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(content, str):
         raise UnusableAnswer("Ollama's answer has no text in message.content")
     spoken = without_thinking(content)
-    if not spoken.strip():
+    if not (content if raw else spoken).strip():
         spent = reply.get("done_reason") == "length"
         raise UnusableAnswer("the answer budget (num_predict) was spent on thinking" if spent
                              else "the model answered with nothing")
@@ -947,6 +996,11 @@ class _Lines(io.RawIOBase):
 # Canon log in, prose out.
 
 
+@functools.cache
+def canon_log_validator():
+    return compile_schema(read_schema("canon-log.schema.json"))
+
+
 def narrate(canon_log: dict) -> str:
     """The scene as prose. Raises ModelError, and then the client shows its own degraded text."""
     messages = [
@@ -957,7 +1011,720 @@ def narrate(canon_log: dict) -> str:
         return chat("narrator", messages, record)
 
 
-# 7. Routes -------------------------------------------------------------------
+# 7. Notary -------------------------------------------------------------------
+# Transcript in, records with evidence out. A family is a row of FAMILIES, a record
+# schema in notary.schema.json and a section of notary.md; all go one way (DESIGN §9).
+
+POLICY = 1                                          # raise it when a rule changes: old answers are asked for anew
+MAX_RECORDS = 60                                    # of one answer
+
+
+class Rule(NamedTuple):
+    """What refuses a record: when, in words for operators (with what was found), and what the model is told."""
+
+    broken: Callable[[dict, "Candidate"], object]   # falsy, or what is wrong
+    operator: str
+    model: str
+
+
+HOLDERS = {                                         # kind: the sides that name somebody, and how it is said
+    "discovered": ((), 'a discovered item has "from": null and "to": null'),
+    "acquired": (("to",), 'an acquired item has "from": null and the name of who gets it in "to"'),
+    "lost": (("from",), 'a lost item has the name of who had it in "from" and "to": null'),
+    "consumed": (("from",), 'a consumed item has the name of who used it in "from" and "to": null'),
+    "transferred": (("from", "to"), 'a transferred item has one party member in "from" and another one in "to"'),
+}
+
+
+HOLDER_FAULTS = {                                   # none is ever mended in code: a wrong holder may hide a wrong kind
+    "missing": 'missing holder: "{}" must be a name',
+    "extra": 'extra holder: "{}" must be null',
+    "misplaced": 'misplaced holder: the name in "{}" belongs on the other side',
+    "outside": 'outside holder: "{}" must be a member of the party',
+    "equal": 'equal holders: {} stands on both sides',
+}
+HOLDER_RULES = [
+    Rule(lambda r, c, k=kind, f=fault: r["kind"] == k and holder_faults(r, c).get(f), operator, shape)
+    for kind, (_, shape) in HOLDERS.items() for fault, operator in HOLDER_FAULTS.items()
+]
+EVIDENCE_RULES = [
+    Rule(lambda r, c: c.unresolved(r), "evidence {}: no such unit in this source",
+         "start_unit_id and end_unit_id are ids that stand in brackets before a unit shown"),
+    Rule(lambda r, c: c.outside(r), "evidence {}: not in the part of the transcript that was shown",
+         "start_unit_id and end_unit_id are ids that stand in brackets before a unit shown"),
+    Rule(lambda r, c: c.backwards(r), "evidence {}: runs backwards", "start_unit_id is the earlier unit of a range"),
+]
+TEXT_RULES = [
+    Rule(lambda r, c: c.ill_written(r), "{}: blank, or more than one line",
+         "names and other text are one line with something in it"),
+    Rule(lambda r, c: c.null_in_words(r), '{}: must be null or a name, not a word for "nobody"',
+         'write null without quotes where there is no name, never "", "null", "none", "unknown" or "n/a"'),
+]
+REGISTRY_RULES = [
+    Rule(lambda r, c: [name for name in names_of(r) if len(c.owners[fold(name)]) > 1],
+         "{}: stands in another record too", "one name or alias stands in one record only: two records of one are one"),
+    Rule(lambda r, c: repeated(names_of(r)), "{}: stands twice in this record",
+         "an alias differs from the record's name and from its other aliases"),
+    Rule(lambda r, c: not c.is_grounded(r), "neither the name nor an alias stands in a cited unit",
+         "the name or an alias stands in a cited unit"),
+]
+
+FAMILIES = {
+    "spells": {"name": "spell", "kind": "outcome", "rules": [
+        Rule(lambda r, c: repeated(r["targets"]), "target {}: stands twice", "a target stands once in targets"),
+    ]},
+    "npc-registry": {"name": "name", "kind": None, "registry": True, "rules": [
+        Rule(lambda r, c: [name for name in names_of(r) if c.is_member(name)], "{}: a party member is no npc",
+             "no name or alias of an npc is a party member's"),
+        *REGISTRY_RULES,
+    ]},
+    "npc-occurrences": {"name": "npc", "kind": "kind", "rules": [
+        Rule(lambda r, c: c.is_member(r["npc"]), "a party member is no npc", "a party member is no npc"),
+    ]},
+    "item-registry": {"name": "name", "kind": "category", "registry": True, "rules": REGISTRY_RULES},
+    "item-occurrences": {"name": "item", "kind": "kind", "rules": HOLDER_RULES},
+    "location-registry": {"name": "name", "kind": "type", "registry": True, "rules": [
+        *REGISTRY_RULES,
+        Rule(lambda r, c: fold(holder(r, "parent")) in map(fold, names_of(r)) and r["parent"],
+             "parent {}: the place itself", "a parent is a larger place, never the place itself"),
+        Rule(lambda r, c: id(r) in c.circling and r["parent"], "parent {}: parents run in a circle",
+             "parents never run in a circle"),
+    ]},
+    "location-occurrences": {"name": "location", "kind": "kind", "rules": [
+        Rule(lambda r, c: not r["who"] and r["kind"] != "mentioned", "who: empty though the place isn't only mentioned",
+             'who is empty only when the kind is "mentioned"'),
+    ]},
+    "combat-turns": {"name": "actor", "kind": "action", "counter": "encounter", "rules": [
+        Rule(lambda r, c: r["side"] == "party" and not c.is_member(r["actor"]),
+             "side party: the actor isn't in the party", 'side is "party" exactly when the actor is in the party'),
+        Rule(lambda r, c: r["side"] != "party" and c.is_member(r["actor"]) and r["side"],
+             "side {}: the actor is in the party", 'side is "party" exactly when the actor is in the party'),
+        Rule(lambda r, c: r["result"] not in ("hit", "success") and r["damage"], "damage {}: without a hit or success",
+             'damage above 0 needs the result "hit" or "success"'),
+    ]},
+    "enemy-events": {"name": "enemy", "kind": "kind", "rules": [
+        Rule(lambda r, c: c.is_member(r["enemy"]), "a party member is no enemy", "a party member is no enemy"),
+        Rule(lambda r, c: r["kind"] == "appeared" and holder(r, "by"), "by {}: nobody makes an enemy appear",
+             'by is null when the kind is "appeared"'),
+        Rule(lambda r, c: holder(r, "by") and fold(r["by"]) == fold(r["enemy"]) and r["by"], "by {}: the enemy itself",
+             "by is never the enemy itself"),
+    ]},
+}
+
+
+class RejectedError(ModelError):
+    """The notary's answer was still wrong after the last correction; `issues` says what, for operators."""
+
+    def __init__(self, family: str, issues: list):
+        super().__init__(f"the {family} records were still rejected after {MAX_CORRECTIONS} corrections: {issues[0]}."
+                         " A larger model keeps the rules better")
+        self.issues = issues
+
+    def detail(self) -> dict:
+        return {**super().detail(), "issues": self.issues}
+
+
+def notarize(family: str, transcript: dict, remembered: dict | None = None, tell=lambda number, total: None) -> dict:
+    """The family's artifact. Raises InputError, ModelError or RejectedError, when only one chunk fails too.
+
+    `remembered` are accepted answers by what was asked; `tell` hears of each chunk before it is asked for.
+    """
+    chunks, mark, records = cut_into_chunks(family, transcript), fingerprint(family), []
+    for number, chunk in enumerate(chunks, 1):
+        tell(number, len(chunks))
+        known = remembered_records(family, chunk, (remembered or {}).get(question(mark, chunk.text)))
+        records.append(asked_records(family, chunk, mark) if known is None else known)
+    return {
+        "artifact": family, "schema_version": 1, "source_id": transcript["source_id"], "model": role_model("notary"),
+        "fingerprint": mark, "records": join_records(family, records, chunks[0].source),
+    }
+
+
+def asked_records(family: str, chunk: "Chunk", mark: str) -> list:
+    """The chunk's records, accepted; asked for at most 1 + MAX_CORRECTIONS times. Raises ModelError, RejectedError."""
+    messages = [
+        {"role": "system", "content": family_prompt(family)},
+        {"role": "user", "content": chunk.text},
+    ]
+    about = {"family": family, "source_id": chunk.source.id, "chunk": chunk.ends, "fingerprint": mark}
+    for _ in range(1 + MAX_CORRECTIONS):
+        with logged_call("notary", **about, accepted=False, issues=[]) as record:
+            raw = chat("notary", messages, record, format=answer_schema(family), raw=True)
+            candidate = Candidate(family, chunk, raw, record["done_reason"])
+            record.update(accepted=not candidate.faults, issues=candidate.issues)
+        if not candidate.faults:
+            return candidate.records
+        messages = [*messages[:2], {"role": "assistant", "content": raw},
+                    {"role": "user", "content": correction(candidate.faults)}]
+    raise RejectedError(family, candidate.issues)
+
+
+def remembered_records(family: str, chunk: "Chunk", answer: tuple | None) -> list | None:
+    """The records of an answer that was accepted before, judged again; None when it no longer passes."""
+    candidate = answer and Candidate(family, chunk, *answer)
+    return candidate.records if candidate and not candidate.faults else None
+
+
+# What is asked, and of what
+
+
+@functools.lru_cache(maxsize=4)
+def _prompt_sections(text: str) -> dict:
+    preamble, *sections = re.split(r"^## ", text, flags=re.M)
+    return {"": preamble, **dict(section.split("\n", 1) for section in sections)}
+
+
+def family_prompt(family: str) -> str:
+    """The family's system message: preamble, the shared evidence instruction, its own section. Raises SettingError."""
+    sections = _prompt_sections(system_prompt("notary"))
+    missing = [name for name in ("evidence", family) if not sections.get(name, "").strip()]
+    if missing:
+        raise SettingError(f"notary.md has no section '## {missing[0]}'")
+    return f"{sections['']}## evidence\n{sections['evidence']}## {family}\n{sections[family]}".strip()
+
+
+@functools.cache
+def answer_schema(family: str) -> dict:
+    """The whole answer's schema as `format` has it: flat, for grammar compilers; never trusted. Raises SettingError."""
+    schemas = read_schema("notary.schema.json")
+    if family not in schemas["records"]:
+        raise SettingError(f"notary.schema.json has no records of {family}")
+    fields = {"evidence": schemas["evidence"], **schemas["records"][family]}
+    return _object({"records": {"type": "array", "maxItems": MAX_RECORDS, "items": _object(fields)}})
+
+
+def _object(fields: dict) -> dict:
+    return {"type": "object", "additionalProperties": False, "required": list(fields), "properties": fields}
+
+
+def record_fields(family: str) -> dict:
+    """The schema of each field of a record."""
+    return answer_schema(family)["properties"]["records"]["items"]["properties"]
+
+
+@functools.cache
+def record_validator(family: str):
+    return compile_schema(answer_schema(family)["properties"]["records"]["items"])
+
+
+def fingerprint(family: str) -> str:
+    """16 hex digits that change with all that may change an answer or its judgement, transcript and seed aside."""
+    options = {name: value for name, value in role_options("notary").items() if name != "seed"}
+    parts = [family_prompt(family), answer_schema(family), POLICY, role_model("notary"), options]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def question(fingerprint: str, text: str) -> str:
+    """What was asked of whom, as one key: the fingerprint has all but the user message."""
+    return hashlib.sha256(json.dumps([fingerprint, text]).encode()).hexdigest()
+
+
+def remembered_answers(path: str) -> dict:
+    """The accepted answers of a call log, (text, done_reason) by question()."""
+    answers = {}
+    for record in read_records(path):
+        if record.get("role") == "notary" and record.get("accepted") is True:
+            with contextlib.suppress(KeyError, TypeError, IndexError):
+                key = question(record["fingerprint"], record["messages"][1]["content"])
+                answers[key] = record.get("raw", record["response"]), record["done_reason"]
+    return answers
+
+
+@functools.cache
+def transcript_validator():
+    return compile_schema(read_schema("notary.schema.json")["transcript"])
+
+
+def check_transcript(transcript: dict) -> dict:
+    """The transcript, valid by its schema, with what no schema says. Raises InputError."""
+    transcript = whole_numbers(transcript)
+    seen, owners, faults = set(), {}, []
+    for number, unit in enumerate(transcript["units"]):
+        if unit["id"] in seen:
+            faults.append(fault(f"$.units[{number}].id", f"is an id that stands before; {unit['id']} must be unique"))
+        seen.add(unit["id"])
+    for number, member in enumerate(transcript["party"]):
+        for name in (member["name"], *member.get("aliases", ())):
+            if not is_line(name):
+                faults.append(fault(f"$.party[{number}]", "has a name that isn't one line"))
+            if owners.setdefault(fold(name), number) != number:
+                faults.append(fault(f"$.party[{number}]", f"has a name of another member: {name}"))
+    if faults:
+        raise InputError("transcript", sorted(faults, key=lambda f: f["path"])[:MAX_INPUT_ERRORS])
+    return transcript
+
+
+def whole_numbers(value):
+    """The JSON value with 12.0 as 12: both are JSON's integers."""
+    if isinstance(value, dict):
+        return {key: whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [whole_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def cut_into_chunks(family: str, transcript: dict) -> list:
+    """Chunks of whole units that leave num_ctx room for a rejected answer, its correction and a new answer."""
+    party = party_line(transcript["party"])
+    room = tokens_left(family) - tokens(party)
+    starts, used = [0], 0
+    lines = [unit_line(unit) for unit in transcript["units"]]
+    for number, line in enumerate(lines):
+        if tokens(line) > room:
+            words = (f"unit {transcript['units'][number]['id']} alone needs about {tokens(line)} tokens,"
+                     f" and num_ctx has room for {max(room, 0)}: cut it in two")
+            raise InputError("transcript", [fault(f"$.units[{number}]", words)])
+        used += tokens(line)
+        if used > room:
+            starts.append(number)
+            used = tokens(line)
+    source = Source(transcript)
+    return [Chunk(source, first, stop, f"{party}\n\n" + "\n".join(lines[first:stop]))
+            for first, stop in zip(starts, [*starts[1:], len(lines)], strict=True)]
+
+
+def tokens(text: str) -> int:
+    """The estimate of DESIGN §9: UTF-8 bytes / 3, and one for the line's end."""
+    return len(text.encode("utf-8", "replace")) // 3 + 2
+
+
+def tokens_left(family: str) -> int:
+    """Tokens for party and units. Raises SettingError when there are none."""
+    options = role_options("notary")
+    left = options["num_ctx"] - 2 * options["num_predict"] - tokens(family_prompt(family)) - MAX_CORRECTION // 3 - 64
+    if options["num_predict"] < 1 or left < 1:
+        raise SettingError("OLLAMA_NOTARY_OPTIONS leaves a transcript no room: num_predict must be above 0, and num_ctx"
+                           " must hold the prompt, a correction and twice num_predict")
+    return left
+
+
+def party_line(party: list) -> str:
+    """`Party: Mara (also: Mar), Tobin`, or `Party: none`."""
+    members = []
+    for member in party:
+        also = ", ".join(in_prompt(alias) for alias in member.get("aliases", ()))
+        members.append(in_prompt(member["name"]) + (f" (also: {also})" if also else ""))
+    return f"Party: {', '.join(members) or 'none'}"
+
+
+def unit_line(unit: dict) -> str:
+    """`[12] SPEAKER: words`, on one line whatever they hold: no unit can pose as another."""
+    return f"[{unit['id']}] {in_prompt(unit['speaker'])}: {in_prompt(unit['text'])}"
+
+
+class Source:
+    """A transcript, ready to be looked up: positions of ids, names of the party, units as fold() has them."""
+
+    def __init__(self, transcript: dict):
+        self.id, self.units = transcript["source_id"], transcript["units"]
+        self.position = {unit["id"]: number for number, unit in enumerate(self.units)}
+        self.member = {fold(name): number for number, member in enumerate(transcript["party"])
+                       for name in (member["name"], *member.get("aliases", ()))}
+        self.folded = [f"{fold(unit['speaker'])}\n{fold(unit['text'])}" for unit in self.units]
+
+    def positions(self, reference: dict) -> tuple:
+        """Where the reference's endpoints stand; None for one that is missing or unknown."""
+        ends = reference.get("start_unit_id"), reference.get("end_unit_id")
+        return tuple(self.position.get(end) if type(end) is int else None for end in ends)
+
+
+class Chunk(NamedTuple):
+    """What one call shows of a source: the units from `first` to before `stop`, and the user message."""
+
+    source: Source
+    first: int
+    stop: int
+    text: str
+
+    @property
+    def ends(self) -> list:
+        return [self.source.units[self.first]["id"], self.source.units[self.stop - 1]["id"]]
+
+
+# The way of an answer
+
+
+def parse_answer(raw: str):
+    """The JSON value, if need be without a think block and one code fence around it. Raises ValueError."""
+    try:
+        return parse_json(raw)
+    except ValueError:
+        text = without_thinking(raw).strip()
+        fenced = re.fullmatch(r"```[a-zA-Z]*\n(.*)```", text, re.S)
+        return parse_json(fenced[1] if fenced else text)
+
+
+def order_endpoints(reference: dict, source: Source) -> dict:
+    """The reference with its endpoints in transcript order, by position, never by number.
+
+    Swapped exactly when it is of this source, both ids resolve and the start stands later; else it comes back as
+    it is, for the validators to refuse. A swap loses nothing, so it says nothing.
+    """
+    start, end = source.positions(reference)
+    if reference.get("source_id") != source.id or start is None or end is None or start <= end:
+        return reference
+    return {**reference, "start_unit_id": reference["end_unit_id"], "end_unit_id": reference["start_unit_id"]}
+
+
+def adapt(record: dict, source: Source) -> dict:
+    """A copy of the model's record: evidence of this source, endpoints ordered, ranges sorted and each once."""
+    references = [order_endpoints({"source_id": source.id, **reference}, source) for reference in record["evidence"]]
+    return {**record, "evidence": sorted_evidence(references, source)}
+
+
+def sorted_evidence(references: list, source: Source) -> list:
+    """The references in transcript order, each once; what doesn't resolve stands last."""
+    def place(reference):
+        return [len(source.units) if position is None else position for position in source.positions(reference)]
+
+    return [reference for reference, _ in itertools.groupby(sorted(references, key=place))]
+
+
+class Fault(NamedTuple):
+    """One thing wrong with an answer: what the model is told, what operators are, and the record it is about."""
+
+    model: str
+    operator: str
+    record: str = ""
+
+
+class Candidate:
+    """One answer, judged: `records` as adapted, `faults` with what is wrong. It repairs nothing but order."""
+
+    def __init__(self, family: str, chunk: Chunk, raw: str, done_reason: str | None):
+        self.family, self.chunk, self.source = family, chunk, chunk.source
+        self.records, self.faults = [], []
+        written = self._parse(raw, done_reason)
+        labels = []
+        for record in written[:MAX_RECORDS]:
+            label = record_label(family, record)
+            if not self._misshapen(record, label):
+                self.records.append(adapt(record, self.source))
+                labels.append(label)
+        self._judge(labels)
+
+    @property
+    def issues(self) -> list:
+        return [shorten(f"{one.record}: {one.operator}" if one.record else one.operator, 200)
+                for one in self.faults[:MAX_ISSUES]]
+
+    def _parse(self, raw: str, done_reason: str | None) -> list:
+        """The records as written, none when it isn't an answer at all."""
+        whole = 'the answer is one JSON object {"records": [...]} with nothing before or after it'
+        try:
+            answer = whole_numbers(parse_answer(raw))
+        except (ValueError, RecursionError) as error:
+            self.faults.append(Fault(whole, f"no JSON: {error}"))
+            if done_reason == "length":
+                self.faults.append(Fault("the answer was cut off at its limit: make it shorter, with fewer words in"
+                                         " each text", "cut off at num_predict"))
+            return []
+        records = answer.get("records") if isinstance(answer, dict) else None
+        if not isinstance(records, list) or len(answer) > 1:
+            self.faults.append(Fault(whole, 'not an object with a list of "records" and nothing else'))
+        elif len(records) > MAX_RECORDS:
+            self.faults.append(Fault(f"there are at most {MAX_RECORDS} records", f"{len(records)} records"))
+        return records if isinstance(records, list) else []
+
+    def _misshapen(self, record, label: str) -> bool:
+        """Whether the record breaks its schema; each field that does is a fault."""
+        errors = list(itertools.islice(record_validator(self.family).iter_errors(record), 50))
+        fields = record_fields(self.family)
+        for error in errors:
+            name = next(iter(error.absolute_path), None)
+            shape = field_shape(name, fields[name]) if name else f"a record has exactly the keys {', '.join(fields)}"
+            self.faults.append(Fault(shape, f"{_json_path(error)[2:] or 'record'} {_explain(error)}", label))
+        return bool(errors)
+
+    def _judge(self, labels: list) -> None:
+        rules = [*EVIDENCE_RULES, *TEXT_RULES, *FAMILIES[self.family]["rules"]]
+        for record, label in zip(self.records, labels, strict=True):
+            for rule in rules:
+                if found := rule.broken(record, self):
+                    self.faults.append(Fault(rule.model, rule.operator.format(_found(found)), label))
+
+    # What the rules ask
+
+    def unresolved(self, record: dict) -> list:
+        return [reference for reference in record["evidence"]
+                if reference["source_id"] != self.source.id or None in self.source.positions(reference)]
+
+    def outside(self, record: dict) -> list:
+        shown = range(self.chunk.first, self.chunk.stop)
+        return [reference for reference in record["evidence"]
+                if any(end is not None and end not in shown for end in self.source.positions(reference))]
+
+    def backwards(self, record: dict) -> list:
+        return [reference for reference, (start, end) in self._resolved(record) if start > end]
+
+    def _resolved(self, record: dict) -> list:
+        found = [(reference, self.source.positions(reference)) for reference in record["evidence"]]
+        return [(reference, ends) for reference, ends in found if None not in ends]
+
+    def ill_written(self, record: dict) -> list:
+        nullable = nullable_names(self.family)
+        texts = [(key, text) for key, value in record.items() if key != "evidence"
+                 for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+        return [key for key, text in texts if not is_line(text) and (text.strip() or key not in nullable)]
+
+    def null_in_words(self, record: dict) -> list:
+        return [key for key in nullable_names(self.family) if record[key] is not None and holder(record, key) is None]
+
+    def is_member(self, name: str | None) -> bool:
+        return name is not None and fold(name) in self.source.member
+
+    def are_one(self, name: str | None, other: str | None) -> bool:
+        members = self.source.member
+        return self.is_member(name) and self.is_member(other) and members[fold(name)] == members[fold(other)]
+
+    def is_grounded(self, record: dict) -> bool:
+        """Whether a name stands in a cited unit; also when nothing cited exists, which is another rule's."""
+        cited = [self.source.folded[start:end + 1] for _, (start, end) in self._resolved(record)]
+        names = [fold(name) for name in names_of(record)]
+        return not cited or any(name in unit for units in cited for unit in units for name in names)
+
+    @functools.cached_property
+    def owners(self) -> dict:
+        """For each name and alias, as folded, the numbers of the records that bear it."""
+        owners = {}
+        for number, record in enumerate(self.records):
+            for name in names_of(record):
+                owners.setdefault(fold(name), set()).add(number)
+        return owners
+
+    @functools.cached_property
+    def circling(self) -> set:
+        """The records, by id(), whose parents run in a circle of more than one place."""
+        return {id(self.records[number]) for number in circling_parents(self.records)}
+
+
+def circling_parents(records: list) -> set:
+    """The numbers of the records that are their own ancestors, a place that names itself aside."""
+    bearer = {}
+    for number, record in enumerate(records):
+        for name in names_of(record):
+            bearer.setdefault(fold(name), number)
+    parent = {number: bearer.get(fold(holder(record, "parent") or "")) for number, record in enumerate(records)}
+    circling, state = set(), {}
+    for number in parent:
+        path = []
+        while number is not None and number not in state:
+            state[number] = "on the way"
+            path.append(number)
+            number = parent[number]
+        if number is not None and state[number] == "on the way" and parent[number] != number:
+            circling.update(path[path.index(number):])
+        state.update(dict.fromkeys(path, "done"))
+    return circling
+
+
+def fold(text: str | None) -> str:
+    """The text as names are compared: case-folded, white space collapsed."""
+    return " ".join((text or "").casefold().split())
+
+
+def is_line(text: str) -> bool:
+    """Whether the text is one line with something other than white space."""
+    return bool(text.strip()) and len(f"{text}.".splitlines()) == 1
+
+
+def holder_faults(record: dict, candidate: Candidate) -> dict:
+    """What is wrong with the holders of an item occurrence: the faults of HOLDER_FAULTS, and where."""
+    named, found = HOLDERS[record["kind"]][0], {}
+    names = {side: holder(record, side) for side in ("from", "to")}
+    extra = [side for side, name in names.items() if name and side not in named]
+    missing = [side for side in named if not names[side]]
+    if extra and missing:
+        return {"misplaced": extra[0]}
+    if len(named) == 2 and not missing:
+        found["outside"] = " and ".join(side for side in named if not candidate.is_member(names[side]))
+        found["equal"] = names["to"] if candidate.are_one(names["from"], names["to"]) else ""
+    return {"extra": " and ".join(extra), "missing": " and ".join(missing), **found}
+
+
+def holder(record: dict, key: str) -> str | None:
+    """The name in a nullable field; None as well for a word that means nobody, which is a rule of its own."""
+    name = record[key]
+    return None if name is None or fold(name) in ("", "null", "none", "unknown", "n/a") else name
+
+
+@functools.cache
+def nullable_names(family: str) -> tuple:
+    """The fields that are a Name or null."""
+    name_or_null = {"type": ["string", "null"], "maxLength": 120}
+    return tuple(key for key, field in record_fields(family).items() if field == name_or_null)
+
+
+def names_of(record: dict) -> list:
+    return [record["name"], *record["aliases"]]
+
+
+def repeated(names: list) -> list:
+    """The names that stand there for a second time."""
+    folded = [fold(name) for name in names]
+    return [name for number, name in enumerate(names) if folded[number] in folded[:number]]
+
+
+def _found(found) -> str:
+    """What a rule found, short, in an operator's message."""
+    first = found[0] if isinstance(found, list) else found
+    return f"{first['start_unit_id']}-{first['end_unit_id']}" if isinstance(first, dict) else shorten(str(first), 60)
+
+
+# What the model is told
+
+
+def correction(faults: list) -> str:
+    """One message for everything that is wrong, at most MAX_CORRECTION bytes; names give way first, rules never do."""
+    rules = {}
+    for one in faults:
+        rules.setdefault(one.model, []).append(one.record)
+    named = {rule: [] for rule in rules}
+    waiting = [(rule, record) for round_ in itertools.zip_longest(*(dict.fromkeys(r) for r in rules.values()))
+               for rule, record in zip(rules, round_, strict=True) if record]
+    text, shown = _correction(rules, named), set()
+    for rule, record in waiting:
+        if len(shown | {record}) > MAX_NAMED_RECORDS:
+            continue
+        named[rule].append(record)
+        longer = _correction(rules, named)
+        if len(longer.encode("utf-8", "replace")) > MAX_CORRECTION:
+            named[rule].pop()
+            continue
+        text = longer
+        shown.add(record)
+    return text
+
+
+def _correction(rules: dict, named: dict) -> str:
+    lines = []
+    for rule, records in rules.items():
+        others = " and others" if len(named[rule]) < len(set(filter(None, records))) else ""
+        where = f" Wrong in: {'; '.join(named[rule])}{others}." if named[rule] else ""
+        lines.append(f"- {rule[0].upper()}{rule[1:]}.{where}")
+    return "\n".join([
+        "Your answer was rejected. What is wrong:", *lines,
+        'Answer again with one complete JSON object {"records": [...]} that replaces it. Keep every record that was'
+        " right, mend what is named here, and add nothing that the transcript does not support."])
+
+
+def record_label(family: str, record) -> str:
+    """The record as the model can find it in its own answer: name, kind, the unit range as written."""
+    if not isinstance(record, dict):
+        return "something that is no record"
+    row, parts = FAMILIES[family], []
+    name, kind, evidence = record.get(row["name"]), record.get(row["kind"]), record.get("evidence")
+    if isinstance(kind, str):
+        parts.append(shorten(in_prompt(kind), 20))
+    if isinstance(evidence, list) and evidence and isinstance(evidence[0], dict):
+        ends = (evidence[0].get("start_unit_id"), evidence[0].get("end_unit_id"))
+        parts.append("units " + "-".join(shorten(in_prompt(str(end)), 12) for end in ends))
+    label = f'"{shorten(in_prompt(name), 40)}"' if isinstance(name, str) else f"a record without a {row['name']}"
+    return f"{label} ({', '.join(parts)})" if parts else label
+
+
+def field_shape(name: str, field: dict) -> str:
+    """What a field must be, from its schema, as the model is told it."""
+    if name == "evidence":
+        return 'evidence is a list of 1 to 6 {"start_unit_id": number, "end_unit_id": number}'
+    kind = field["type"]
+    nullable = isinstance(kind, list)
+    kind = kind[0] if nullable else kind
+    if "enum" in field:
+        shape = f"one of {', '.join(field['enum'])}"
+    elif kind == "array":
+        shape = f"a list of at most {field['maxItems']} names"
+    elif kind == "integer":
+        low, high = field["minimum"], field.get("maximum")
+        shape = f"a whole number from {low} to {high}" if high else f"a whole number of at least {low}"
+    else:
+        shape = "true or false" if kind == "boolean" else f"text of at most {field['maxLength']} characters"
+    return f"{name} is {shape}" + (" or null" if nullable else "")
+
+
+# What code adds
+
+
+def join_records(family: str, by_chunk: list, source: Source) -> list:
+    """The records of all chunks as one list: merged where they are one, with ids, in transcript order."""
+    row = FAMILIES[family]
+    if counter := row.get("counter"):
+        by_chunk = continued(by_chunk, counter)
+    records = sorted(itertools.chain(*by_chunk), key=lambda record: earliest(record, source))
+    if row.get("registry"):
+        records = merged(records, source)
+    by_id = {}
+    for record in records:
+        key = record_id(family, record, source)
+        if key in by_id:
+            by_id[key]["evidence"] = sorted_evidence([*by_id[key]["evidence"], *record["evidence"]], source)
+        else:
+            first = source.units[earliest(record, source)]["id"]
+            by_id[key] = {"id": key, **record, "earliest_unit_id": first}
+    return sorted(by_id.values(), key=lambda record: (earliest(record, source), record["id"]))
+
+
+def earliest(record: dict, source: Source) -> int:
+    """The position of the record's first cited unit."""
+    return source.positions(record["evidence"][0])[0]
+
+
+def record_id(family: str, record: dict, source: Source) -> str:
+    """The family and a short hash: the same record of the same source has the same id."""
+    fields = {key: one_line(value).strip() if isinstance(value, str) else value
+              for key, value in record.items() if key != "evidence"}
+    parts = [source.id, fields, earliest(record, source)]
+    return f"{family}-{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]}"
+
+
+def continued(by_chunk: list, counter: str) -> list:
+    """The chunks' records with a number that each chunk counts from 1, counted on from chunk to chunk."""
+    highest, joined = 0, []
+    for records in by_chunk:
+        joined.append([{**record, counter: record[counter] + highest} for record in records])
+        highest = max([highest, *(record[counter] for record in joined[-1])])
+    return joined
+
+
+def merged(records: list, source: Source) -> list:
+    """Registry records with those of a common name or alias made one, transitively; the first one's name stays."""
+    home = list(range(len(records)))                # each record's group, as the number of an earlier member
+    bearer = {}
+
+    def root(number):
+        while home[number] != number:
+            home[number] = number = home[home[number]]
+        return number
+
+    for number, record in enumerate(records):
+        for name in names_of(record):
+            one, other = sorted((root(number), root(bearer.setdefault(fold(name), number))))
+            home[other] = one
+    groups = {}
+    for number, record in enumerate(records):
+        groups.setdefault(root(number), []).append(record)
+    places = [_one_record(group, source) for group in groups.values()]
+    for number in circling_parents(places) if places and "parent" in places[0] else ():
+        places[number]["parent"] = None
+    for place in places:
+        if fold(place.get("parent")) in map(fold, names_of(place)):
+            place["parent"] = None
+    return places
+
+
+def _one_record(group: list, source: Source) -> dict:
+    """Records of one thing as one: evidence united, of every other field the first value that isn't null."""
+    one = {key: next((record[key] for record in group if record[key] is not None), None) for key in group[0]}
+    one["name"], one["aliases"], seen = group[0]["name"], [], {fold(group[0]["name"])}
+    for name in (name for record in group for name in names_of(record)):
+        if fold(name) not in seen:
+            seen.add(fold(name))
+            one["aliases"].append(name)
+    one["evidence"] = sorted_evidence([reference for record in group for reference in record["evidence"]], source)
+    return one
+
+
+# 8. Routes -------------------------------------------------------------------
 # HTTP says what the sections above raise, always as {"detail": …}.
 
 app = bottle.Bottle()
@@ -966,7 +1733,15 @@ FAULT = "a fault in the service; what happened stands on its standard error"
 
 @app.post("/dm/narrate")
 def post_narrate():
-    return {"prose": narrate(read_input(read_body(MAX_CANON_LOG), "canon-log.schema.json", "canon_log"))}
+    return {"prose": narrate(read_input(read_body(MAX_CANON_LOG), canon_log_validator(), "canon_log"))}
+
+
+@app.post("/notary/<family>")
+def post_notary(family):
+    if family not in FAMILIES:
+        raise RequestError(404, f"there is no such family; the families are {', '.join(FAMILIES)}")
+    transcript = read_input(read_body(MAX_TRANSCRIPT), transcript_validator(), "transcript")
+    return notarize(family, check_transcript(transcript))
 
 
 @app.get("/health")
@@ -1096,31 +1871,41 @@ app.install(as_http_error)
 app.default_error_handler = error_as_json
 
 
-# 8. Command line -------------------------------------------------------------
+# 9. Command line -------------------------------------------------------------
 # Settings checked, server started and stopped.
 
 
 def main(argv: list | None = None) -> int:
-    """Serve until Ctrl-C or SIGTERM; the exit status."""
+    """Do what the command line says; the exit status."""
     arguments = parse_arguments(argv)
     try:
         if arguments.understudy:
             use_understudy()
-        host = arguments.host or setting("NARRATOR_HOST")
-        port = setting("NARRATOR_PORT", parse=parse_port) if arguments.port is None else arguments.port
-        check_settings()
-        serve(host, port)
+        return arguments.run(arguments)
     except NarratorError as error:
         say(str(error))
         return 2
-    return 0
+    except KeyboardInterrupt:
+        say("interrupted; what was accepted until now is in the call log, and the same command goes on from there")
+        return 130
 
 
 def parse_arguments(argv: list | None) -> argparse.Namespace:
+    understudy = {"action": "store_true", "help": "answer with a small model inside this process"}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--host", help="the address to listen on (default: NARRATOR_HOST, else 127.0.0.1)")
     parser.add_argument("--port", type=_port_argument, help="the port to listen on (default: NARRATOR_PORT, else 8080)")
-    parser.add_argument("--understudy", action="store_true", help="answer with a small model inside this process")
+    parser.add_argument("--understudy", **understudy)
+    parser.set_defaults(run=run_service)
+    commands = parser.add_subparsers(title="commands", metavar="")
+    notary = commands.add_parser("notarize", help="records with evidence from a session's transcript")
+    notary.add_argument("file", help="a transcript: JSON, or plain text with `Speaker: words` a line")
+    notary.add_argument("--family", nargs="+", action="extend", choices=FAMILIES, metavar="FAMILY",
+                        help=f"which records (default: all of {', '.join(FAMILIES)})")
+    notary.add_argument("--party", help='whose names are the players\', for plain text: "Mara (also: Mar), Tobin"')
+    notary.add_argument("-o", "--output", help="the file to write the artifacts to (default: standard output)")
+    notary.add_argument("--understudy", **{**understudy, "default": argparse.SUPPRESS})
+    notary.set_defaults(run=run_notary)
     return parser.parse_args(argv)
 
 
@@ -1131,6 +1916,15 @@ def _port_argument(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def run_service(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C or SIGTERM."""
+    host = arguments.host or setting("NARRATOR_HOST")
+    port = setting("NARRATOR_PORT", parse=parse_port) if arguments.port is None else arguments.port
+    check_settings()
+    serve(host, port)
+    return 0
+
+
 def check_settings() -> None:
     """Read everything once that a call will read. Raises SettingError."""
     setting("OLLAMA_BASE_URL", parse=parse_base_url)
@@ -1139,9 +1933,134 @@ def check_settings() -> None:
         for check in (role_options, role_timeout, system_prompt):
             check(role)
     read_schema("canon-log.schema.json")
+    for family in FAMILIES:
+        tokens_left(family)
+        answer_schema(family)
     if call_log_state() != "ok":
         path = setting("CALL_LOG_PATH")
         raise SettingError(f"CALL_LOG_PATH is {path!r}, which can't be appended to: {call_log_state()}")
+
+
+def run_notary(arguments: argparse.Namespace) -> int:
+    """Write the artifacts of a transcript, as one JSON list in the families' order; 1 when a family failed."""
+    check_settings()
+    transcript = read_transcript(Path(arguments.file), arguments.party)
+    families = [family for family in FAMILIES if family in (arguments.family or FAMILIES)]
+    if not setting("CALL_LOG_PATH"):
+        say("CALL_LOG_PATH isn't set: this run keeps no call log, and the same command will ask for everything again")
+        os.environ["CALL_LOG_PATH"] = os.devnull    # standard output is for the artifacts
+    remembered, progress = remembered_answers(setting("CALL_LOG_PATH")), Progress(len(families))
+    with artifacts_file(arguments.output) as output:
+        artifacts = []
+        for family in families:
+            try:
+                artifacts.append(notarize(family, transcript, remembered, functools.partial(progress.tell, family)))
+            except NarratorError as error:
+                progress.failed(family, error)
+        output.write(json.dumps(artifacts, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+    progress.end()
+    return 0 if len(artifacts) == len(families) else 1
+
+
+def read_transcript(path: Path, party: str | None) -> dict:
+    """The transcript in a file, JSON or plain text. Raises InputError, SettingError."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SettingError(f"can't read {path}: {_why(error)}") from error
+    if path.suffix == ".json" or data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
+        if party is not None:
+            raise SettingError("--party is for plain text: a JSON transcript names its own party")
+        return check_transcript(read_input(data, transcript_validator(), "transcript"))
+    return plain_transcript(data, path.stem, parse_party(party or ""))
+
+
+def plain_transcript(data: bytes, source_id: str, party: list) -> dict:
+    """`Speaker: words` a line as a transcript, ids from 1; a line without a speaker belongs to the unit before.
+
+    Raises InputError, which names the line.
+    """
+    try:
+        lines = data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError("transcript", [fault(f"line {data[:error.start].count(10) + 1}", "must be UTF-8")]) from error
+    units, numbers = [], []
+    for number, line in enumerate(lines, 1):
+        if match := re.match(r"\s*(\S[^\n]{0,79}?):(?:\s+(.*))?$", line):
+            units.append({"id": len(units) + 1, "speaker": match[1].strip(), "text": match[2] or ""})
+            numbers.append(number)
+        elif units and line.strip():
+            units[-1]["text"] = f"{units[-1]['text']} {line.strip()}".strip()
+        elif line.strip():
+            raise InputError("transcript", [fault(f"line {number}", "has no speaker: write `Speaker: words`")])
+    transcript = {"source_id": source_id, "units": units, "party": party}
+    try:
+        check_input(transcript, transcript_validator(), "transcript")
+        return check_transcript(transcript)
+    except InputError as error:
+        for one in error.errors:
+            one["path"] = re.sub(r"^\$\.units\[(\d+)\]", lambda match: f"line {numbers[int(match[1])]}", one["path"])
+        raise InputError("transcript", error.errors) from error
+
+
+def parse_party(text: str) -> list:
+    """`Mara (also: Mar), Tobin` as a transcript's party. Raises SettingError."""
+    member = r"\s*([^(),]*[^(),\s])\s*(?:\(also:([^()]*)\)\s*)?"
+    if not re.fullmatch(rf"(?:{member}(?:,{member})*)?", text):
+        raise SettingError('--party must be like "Mara (also: Mar), Tobin"')
+    return [{"name": name, "aliases": [alias.strip() for alias in also.split(",") if alias.strip()]}
+            for name, also in re.findall(member, text)]
+
+
+@contextlib.contextmanager
+def artifacts_file(path: str | None):
+    """Where the artifacts go: standard output, or a file that is there once it is whole. Raises SettingError."""
+    if not path:
+        yield sys.stdout.buffer
+        return
+    part = Path(f"{path}.part")
+    try:
+        part.touch()                                # before hours of work, not after
+    except OSError as error:
+        raise SettingError(f"can't write {path}: {_why(error)}") from error
+    try:
+        with part.open("wb") as output:
+            yield output
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+class Progress:
+    """What a long run says on standard error: one line that changes in a terminal, else a line a chunk."""
+
+    def __init__(self, families: int):
+        self.families, self.started, self.done, self.share = families, time.monotonic(), 0, 0.0
+        self.live = bool(sys.stderr and sys.stderr.isatty())
+
+    def tell(self, family: str, number: int, total: int) -> None:
+        done = self.done + (number - 1) / total
+        spent = time.monotonic() - self.started
+        left = f", about {spent / done * (self.families - done) / 60:.0f} min left" if done else ""
+        self._show(f"{family}: chunk {number} of {total} ({self.done + 1} of {self.families} families{left})")
+        if number == total:
+            self.done += 1
+
+    def failed(self, family: str, error: NarratorError) -> None:
+        self.end()
+        for line in [f"{family} failed: {error}", *getattr(error, "issues", [])]:
+            say(line)
+
+    def end(self) -> None:
+        if self.live:
+            sys.stderr.write("\n")
+
+    def _show(self, text: str) -> None:
+        if self.live:
+            sys.stderr.write(f"\r{text[:78].ljust(79)}")
+            sys.stderr.flush()
+        else:
+            say(text)
 
 
 def serve(host: str, port: int) -> None:
