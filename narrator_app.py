@@ -95,7 +95,6 @@ SETTINGS = {
     "NARRATOR_ALLOWED_ORIGINS": "",                 # comma-separated, such as https://play.example
 }
 
-ATTEMPTS = 2                                        # one call and exactly one retry
 MAX_ANSWER = 4 * 2**20                              # bytes of one Ollama answer
 MAX_CANON_LOG = 2**20                               # bytes of one posted canon log
 MAX_TRANSCRIPT = 16 * 2**20                         # bytes of one posted transcript
@@ -105,9 +104,9 @@ MAX_NAMED_RECORDS = 12                              # in one correction
 MAX_ISSUES = 60                                     # messages for operators of one rejected answer
 MAX_INPUT_ERRORS = 20                               # listed in one 422
 READ_SECONDS = 60                                   # a client's whole time to send its request
-HEALTH_SECONDS = 3                                  # how long /health waits for Ollama …
-HEALTH_BUSY_SECONDS = 0.025                         # … and when it heard from it within …
-HEALTH_FRESH_SECONDS = 10                           # … the last seconds
+HEALTH_SECONDS = 3                                  # how long /health waits for Ollama
+HEALTH_BUSY_SECONDS = 0.025                         # how long when what it said last is still fresh
+HEALTH_FRESH_SECONDS = 10                           # how long that is
 WARM_UP_SECONDS = 600                               # a large model loads slowly
 HERE = Path(__file__).resolve().parent
 
@@ -125,7 +124,14 @@ class NarratorError(Exception):
 
 
 class SettingError(NarratorError):
-    """An environment variable, a flag or a file beside this one can't be used."""
+    """An environment variable, a flag or a file beside this one can't be used; clients hear only `public`."""
+
+    def __init__(self, text: str, public: str | None = None):
+        super().__init__(text)
+        self.public = public or text
+
+    def detail(self) -> dict:
+        return {self.key: self.public}
 
 
 class ModelError(NarratorError):
@@ -162,30 +168,31 @@ class RequestError(NarratorError):
         self.status = status
 
 
-def setting(name: str, default: object = None, parse=str):
+def setting(name: str, parse=str, default: object = ""):
     """The environment variable as `parse` reads it; unset or blank, the default. Raises SettingError."""
     text = os.environ.get(name, "").strip() or str(SETTINGS.get(name, default))
     try:
         return parse(text)
     except ValueError as error:
-        raise SettingError(f"{name} is {shorten(repr(text), 80)}, but {error}") from error
+        raise SettingError(f"{name} is {shorten(repr(text), 80)}, but {error}",
+                           f"{name} can't be used as it is set; the service's standard error says why") from error
 
 
 def role_model(role: str) -> str:
     """The model's name as Ollama knows it."""
-    return setting(f"OLLAMA_{role.upper()}_MODEL", ROLES[role]["model"] or role_model("narrator"))
+    return setting(f"OLLAMA_{role.upper()}_MODEL", default=ROLES[role]["model"] or role_model("narrator"))
 
 
 def role_options(role: str) -> dict:
     """The role's sampling options with the variable's laid over them; no seed unless one is set there."""
     defaults = ROLES[role]["options"]
-    return {**defaults, **setting(f"OLLAMA_{role.upper()}_OPTIONS", "{}", functools.partial(parse_options, defaults))}
+    return {**defaults, **setting(f"OLLAMA_{role.upper()}_OPTIONS", functools.partial(parse_options, defaults), "{}")}
 
 
 def role_timeout(role: str) -> float:
     """Seconds one attempt may take."""
     name, default = ROLES[role]["timeout"]
-    return setting(name, default, parse_seconds)
+    return setting(name, parse_seconds, default)
 
 
 def parse_json(text: str):
@@ -227,7 +234,10 @@ def _finite_float(digits: str) -> float:
 
 def parse_options(defaults: dict, text: str) -> dict:
     """Ollama's sampling options; numbers where the role's own are numbers."""
-    options = parse_json(text)
+    try:
+        options = parse_json(text)
+    except ValueError as error:
+        raise ValueError(f'it must be a JSON object such as {{"temperature": 0.5}}: {error}') from error
     if not isinstance(options, dict):
         raise ValueError('it must be a JSON object such as {"temperature": 0.5}')
     for name in {*defaults, "seed"} & set(options):
@@ -253,7 +263,7 @@ def parse_port(text: str) -> int:
 
 
 # A host, an IPv6 one in brackets, and a port or none: the one shape of base URL, origin and Host header.
-_HOST_PORT = re.compile(r"(\[[\w:.%]+\]|[^\x00-\x20\x7f:/?#@\\\[\],]*)(?::([0-9]{1,5}))?")
+_HOST_PORT = re.compile(r"(\[[\w:.%]+\]|\w[^\x00-\x20\x7f*:/?#@\\\[\],]*|)(?::([0-9]{1,5}))?")
 
 
 def parse_base_url(text: str) -> str:
@@ -271,7 +281,7 @@ def parse_base_url(text: str) -> str:
     if rest.count(":") > 1 and "[" not in rest:
         rest = f"[{rest}]"                          # a bare IPv6 address
     match = _HOST_PORT.fullmatch(rest)
-    if not match or (scheme_given and not rest):
+    if not match or (scheme_given and not rest) or (rest.startswith("[") and not as_address(match[1])):
         raise ValueError("it must be only a scheme, a host and a port, such as http://127.0.0.1:11434")
     host, port = match[1].lower(), match[2] or ("" if scheme_given else "11434")
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
@@ -282,7 +292,7 @@ def parse_origin(text: str) -> tuple:
     """A browser origin as (scheme, host, port), the default port written out. Raises ValueError."""
     scheme, _, rest = text.strip().rstrip("/").lower().partition("://")
     match = _HOST_PORT.fullmatch(rest)
-    if not scheme.isascii() or not match or not match[1]:
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme) or not match or not match[1] or int(match[2] or 0) > 65535:
         raise ValueError("each origin must be like https://play.example or http://localhost:3000")
     return scheme, match[1], match[2] or {"http": "80", "https": "443"}.get(scheme, "")
 
@@ -321,6 +331,11 @@ def one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text.translate(_CONTROLS))
 
 
+def _why(error: Exception) -> str:
+    """The cause without the machine's paths, which an OSError carries along."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def say(text: str) -> None:
     """Tell the operator, on standard error; a closed one must not cost a player the prose."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -340,7 +355,7 @@ def digest(canon_log: dict) -> str:
         f"Location: {in_prompt(canon_log['location'])}",
         *_listed("Recent events:", canon_log.get("recent_events")),
         *_listed("Established facts:", canon_log.get("established_facts")),
-        f"Companions present: {', '.join(companions) or 'none'}",
+        f"Companions present: {', '.join(companions) if companions else 'none'}",
     ]
     if quest:
         lines.append(f"Active quest: {in_prompt(quest['title'])} — {in_prompt(quest['summary'])}")
@@ -380,11 +395,6 @@ def _prompt_text(path: Path, changed_ns: int, size: int) -> str:
     return text
 
 
-def _why(error: Exception) -> str:
-    """The cause without the machine's paths, which an OSError carries along."""
-    return getattr(error, "strerror", None) or str(error)
-
-
 def read_input(data: bytes, validator, key: str) -> dict:
     """The posted document, valid by its schema. Raises InputError with all that is wrong, at most 20."""
     try:
@@ -403,7 +413,7 @@ def read_input(data: bytes, validator, key: str) -> dict:
 def check_input(document, validator, key: str) -> None:
     """Raises InputError where the document isn't valid."""
     try:
-        errors = list(itertools.islice(validator.iter_errors(document), 1000))
+        errors = list(itertools.islice(validator.iter_errors(document), 1000))     # nearly in order: the schemas are
     except RecursionError as error:
         raise InputError(key, [fault("$", "it is nested too deeply")]) from error
     if errors:
@@ -413,7 +423,7 @@ def check_input(document, validator, key: str) -> None:
 
 def compile_schema(schema: dict):
     """The one validator of a schema; it makes a validator once a subschema, jsonschema's own once a value."""
-    import jsonschema  # only here: a start needs neither its 4 MB nor its 50 ms
+    import jsonschema  # only here: a start needs neither its 4 MB nor its 70 ms
 
     compiled = {}                                   # by id(): the subschemas live as long as this
 
@@ -485,7 +495,10 @@ def _explain(error) -> str:
 
 @contextlib.contextmanager
 def logged_call(role: str, **about):
-    """The record of one model call, to be filled while it runs; written as one line whatever happens (DESIGN §10)."""
+    """The record of one model call, to be filled while it runs; written as one line whatever happens (DESIGN §10).
+
+    Without attempts there was no call, and there is no record.
+    """
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     record = {"ts": now, "id": uuid.uuid4().hex, "role": role, **about}
     started = time.perf_counter()
@@ -497,7 +510,8 @@ def logged_call(role: str, **about):
         raise
     finally:
         record["latency_ms"] = milliseconds_since(started)
-        write_record(record)
+        if record.get("attempts"):
+            write_record(record)
 
 
 def milliseconds_since(started: float) -> float:
@@ -517,7 +531,7 @@ def write_record(record: dict) -> None:
         with _LOG_TURN:
             _append(path, line) if path else _write_all(sys.__stdout__.fileno(), line)
         LOG_STATE["failure"] = None
-    except (OSError, AttributeError) as error:
+    except (OSError, AttributeError, ValueError) as error:      # the last two: a standard output that isn't there
         LOG_STATE["failure"] = _why(error)
         say(f"THE CALL LOG CAN'T BE WRITTEN ({_why(error)}). The record: {text}")
 
@@ -535,10 +549,10 @@ def read_records(path: str):
 def call_log_state() -> str:
     """"ok", or why the log can't be written now."""
     try:
-        if setting("CALL_LOG_PATH"):
-            os.close(_open_log(setting("CALL_LOG_PATH")))
+        path = setting("CALL_LOG_PATH")
+        os.close(_open_log(path)) if path else os.fstat(sys.__stdout__.fileno())
         return LOG_STATE["failure"] or "ok"
-    except OSError as error:
+    except (OSError, AttributeError, ValueError) as error:
         return _why(error)
 
 
@@ -588,13 +602,13 @@ def chat(role: str, messages: list, record: dict, *, format: dict | None = None,
     body, timeout = chat_body(role, messages, format), role_timeout(role)
     record.update({key: body.get(key) for key in ("model", "options", "think", "messages")},
                   prompt_sha256=hashlib.sha256(messages[0]["content"].encode()).hexdigest(), attempts=[],
-                  **({"format": format} if format else {}))
-    for attempts_left in reversed(range(ATTEMPTS)):
+                  **({"format": body["format"]} if "format" in body else {}))
+    for last in (False, True):
         try:
             answer = _attempt(body, timeout, record, raw)
             break
         except ModelError as error:
-            if not attempts_left:
+            if last:
                 raise
             if isinstance(error, UnusableAnswer):   # the identical request would fail identically
                 body["options"] = {**body["options"], "seed": (body["options"]["seed"] + 1) % 2**31}
@@ -603,8 +617,9 @@ def chat(role: str, messages: list, record: dict, *, format: dict | None = None,
 
 
 def chat_body(role: str, messages: list, format: dict | None = None) -> dict:
-    """What POST /api/chat is sent. Whatever differs beyond messages, seed and format makes Ollama load anew."""
+    """What POST /api/chat is sent. Whatever differs beyond messages, seed and format could make Ollama load anew."""
     entry = ROLES[role]
+    format = format or entry.get("format")
     return {
         "model": role_model(role),
         "messages": messages,
@@ -659,13 +674,13 @@ def without_thinking(content: str) -> str:
 
 def ask_ollama(method: str, path: str, body: dict | None, seconds: float) -> dict:
     """Ollama's answer, a JSON object, all of it within the seconds. Raises ModelError with what to do."""
-    address = setting("OLLAMA_BASE_URL", parse=parse_base_url)
-    request = _prepared(method, address + path).copy()
-    if body is not None:
-        request.prepare_body(json.dumps(body).encode(), None)
+    address = setting("OLLAMA_BASE_URL", parse_base_url)
     try:
+        request = _prepared(method, address + path).copy()
+        if body is not None:
+            request.prepare_body(json.dumps(body).encode(), None)
         with session().send(request, timeout=urllib3.Timeout(total=seconds), allow_redirects=False, stream=True,
-                            **_surroundings(address)) as response:
+                            **_proxies_and_certificates(address)) as response:
             text = response.raw.read(MAX_ANSWER + 1)
             text += response.raw.read(1)            # which raises where the connection broke off before the end
     except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
@@ -716,52 +731,12 @@ def _json_object(text: bytes) -> dict:
     return reply
 
 
-def available_models() -> set:
-    """The models Ollama has, as full_name() spells them. Raises ModelError."""
-    models = ask_ollama("GET", "/api/tags", None, HEALTH_SECONDS).get("models")
-    if not isinstance(models, list):
-        raise ModelError("Ollama's list of models has no models in it: is OLLAMA_BASE_URL really Ollama's address?")
-    names = [model.get("name") for model in models if isinstance(model, dict)]
-    return {full_name(name) for name in names if isinstance(name, str)}
-
-
-LAST_STATE = {"at": float("-inf"), "state": (set(), "")}    # what ollama_state() last heard, and when
-
-
-def ollama_state() -> tuple:
-    """Ollama's models and "ok" or what is wrong; what was heard seconds ago while Ollama is too busy to say it now."""
-
-    def ask():
-        try:
-            state = available_models(), "ok"
-        except ModelError as error:
-            state = set(), str(error)
-        LAST_STATE.update(at=time.monotonic(), state=state)
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    known = time.monotonic() - LAST_STATE["at"] < HEALTH_FRESH_SECONDS
-    asking.join(HEALTH_BUSY_SECONDS if known else None)
-    return LAST_STATE["state"]
-
-
-def full_name(model: str) -> str:
-    """The model's name with its tag, in one spelling: Ollama takes `Llama3.2` and `llama3.2:latest` for the same."""
-    return (model if ":" in model.rpartition("/")[2] else f"{model}:latest").casefold()
-
-
-def load_model(role: str) -> None:
-    """Make Ollama load the role's model: it does on a request without messages. Raises ModelError."""
-    body = chat_body(role, [])
-    del body["options"]["seed"]
-    ask_ollama("POST", "/api/chat", body, WARM_UP_SECONDS)
-
-
 @functools.cache
 def session() -> requests.Session:
     """The one session, set up once and then only used: many threads share it."""
     shared = requests.Session()
-    shared.trust_env = False                        # no .netrc; proxies are chosen in _surroundings()
+    shared.trust_env = False                        # no .netrc; proxies are chosen for each call
+    shared.get_redirect_target = lambda response: None      # else requests reads a redirect's body and target
     shared.headers.update({"Content-Type": "application/json", "Accept-Encoding": "identity"})
     for scheme in ("http://", "https://"):
         shared.mount(scheme, _DeadlineAdapter(pool_maxsize=64))
@@ -774,7 +749,7 @@ def _prepared(method: str, url: str) -> requests.PreparedRequest:
     return session().prepare_request(requests.Request(method, url))
 
 
-def _surroundings(address: str) -> dict:
+def _proxies_and_certificates(address: str) -> dict:
     """Proxies and certificates as the environment has them, for an Ollama that isn't on this machine."""
     if is_loopback(urlsplit(address).hostname):
         return {"proxies": {}}
@@ -823,7 +798,49 @@ class _DeadlineAdapter(HTTPAdapter):
 
 @functools.cache
 def _deadline_class(kind: type) -> type:
+    """The connection class with our response class; a pool that is kept has it already."""
     return kind if kind.__name__ == "Deadline" else type("Deadline", (kind,), {"response_class": _DeadlineResponse})
+
+
+def available_models() -> set:
+    """The models Ollama has, as full_name() spells them. Raises ModelError."""
+    models = ask_ollama("GET", "/api/tags", None, HEALTH_SECONDS).get("models")
+    if not isinstance(models, list):
+        raise ModelError("Ollama's list of models has no models in it: is OLLAMA_BASE_URL really Ollama's address?")
+    names = [model.get("name") for model in models if isinstance(model, dict)]
+    return {full_name(name) for name in names if isinstance(name, str)}
+
+
+OLLAMA_LAST_HEARD = {"at": float("-inf"), "state": (set(), "")}    # what ollama_state() last heard, and when
+
+
+def ollama_state() -> tuple:
+    """Ollama's models and "ok" or what is wrong; what was heard seconds ago while Ollama is too busy to say it now."""
+
+    def ask():
+        try:
+            state = available_models(), "ok"
+        except NarratorError as error:
+            state = set(), error.detail()[error.key]
+        OLLAMA_LAST_HEARD.update(at=time.monotonic(), state=state)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    known = time.monotonic() - OLLAMA_LAST_HEARD["at"] < HEALTH_FRESH_SECONDS
+    asking.join(HEALTH_BUSY_SECONDS if known else None)
+    return OLLAMA_LAST_HEARD["state"]
+
+
+def full_name(model: str) -> str:
+    """The model's name with its tag, in one spelling: Ollama takes `Llama3.2` and `llama3.2:latest` for the same."""
+    return (model if ":" in model.rpartition("/")[2] else f"{model}:latest").casefold()
+
+
+def load_model(role: str) -> None:
+    """Make Ollama load the role's model: it does on a request without messages. Raises ModelError."""
+    body = chat_body(role, [])
+    del body["options"]["seed"]
+    ask_ollama("POST", "/api/chat", body, WARM_UP_SECONDS)
 
 
 # 5. Understudy ---------------------------------------------------------------
@@ -1747,7 +1764,7 @@ def post_notary(family):
 @app.get("/health")
 def get_health():
     health = service_health()
-    bottle.response.status = 200 if all(model["available"] for model in health["models"].values()) else 503
+    bottle.response.status = 503 if health["status"].startswith("unavailable") else 200
     return health
 
 
@@ -1756,9 +1773,22 @@ def service_health() -> dict:
     available, ollama = ollama_state()
     wanted = {role: role_model(role) for role in ROLES}
     models = {role: {"model": model, "available": full_name(model) in available} for role, model in wanted.items()}
-    log, ready = call_log_state(), all(model["available"] for model in models.values())
-    status = "unavailable" if not ready else "ok" if log == "ok" else "degraded"
+    log = call_log_state()
+    status = "ok" if log == "ok" else "degraded"
+    if not all(model["available"] for model in models.values()):
+        status = "unavailable"
+    try:
+        check_roles()
+    except SettingError as error:
+        status = f"unavailable: {error.public}"
     return {"status": status, "ollama": ollama, "models": models, "call_log": log}
+
+
+def check_roles() -> None:
+    """Read what every call of a role reads. Raises SettingError."""
+    for role in ROLES:
+        for check in (role_options, role_timeout, system_prompt):
+            check(role)
 
 
 def read_body(limit: int) -> bytes:
@@ -1799,18 +1829,18 @@ def as_http_error(callback):
 
 def error_as_json(error: bottle.HTTPError) -> str:
     """The body of every error, Bottle's own included: the one place where what went wrong becomes JSON."""
-    routes = ", ".join(f"{route.method} {route.rule}" for route in app.routes)
     if isinstance(error.exception, NarratorError):
         detail = error.exception.detail()
     elif error.status_code == 404:
+        routes = ", ".join(f"{route.method} {route.rule}" for route in app.routes)
         detail = {"request_error": f"there is nothing here; the routes are {routes}"}
     elif error.status_code == 405:
         detail = {"request_error": f"this route takes {error.headers.get('Allow')}"}
     else:
         detail = {"request_error": FAULT}
     if error.status_code == 500:
-        say(f"answered 500: {detail}")
-    add_cors_headers()
+        say(f"answered 500: {error.exception}")
+    add_cors_headers()                              # again: this answer's headers took the place of the hook's
     bottle.response.content_type = "application/json"
     return json.dumps({"detail": detail})
 
@@ -1849,7 +1879,7 @@ def is_origin_allowed(origin: str, own: str) -> bool:
 
 
 def allowed_origins() -> list:
-    return setting("NARRATOR_ALLOWED_ORIGINS", parse=parse_origins)
+    return setting("NARRATOR_ALLOWED_ORIGINS", parse_origins)
 
 
 @app.hook("after_request")
@@ -1886,7 +1916,6 @@ def main(argv: list | None = None) -> int:
         say(str(error))
         return 2
     except KeyboardInterrupt:
-        say("interrupted; what was accepted until now is in the call log, and the same command goes on from there")
         return 130
 
 
@@ -1918,8 +1947,8 @@ def _port_argument(text: str) -> int:
 
 def run_service(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
-    host = arguments.host or setting("NARRATOR_HOST")
-    port = setting("NARRATOR_PORT", parse=parse_port) if arguments.port is None else arguments.port
+    host = (arguments.host or setting("NARRATOR_HOST")).strip("[]")
+    port = setting("NARRATOR_PORT", parse_port) if arguments.port is None else arguments.port
     check_settings()
     serve(host, port)
     return 0
@@ -1927,11 +1956,9 @@ def run_service(arguments: argparse.Namespace) -> int:
 
 def check_settings() -> None:
     """Read everything once that a call will read. Raises SettingError."""
-    setting("OLLAMA_BASE_URL", parse=parse_base_url)
+    setting("OLLAMA_BASE_URL", parse_base_url)
     allowed_origins()
-    for role in ROLES:
-        for check in (role_options, role_timeout, system_prompt):
-            check(role)
+    check_roles()
     read_schema("canon-log.schema.json")
     for family in FAMILIES:
         tokens_left(family)
@@ -1957,6 +1984,10 @@ def run_notary(arguments: argparse.Namespace) -> int:
                 artifacts.append(notarize(family, transcript, remembered, functools.partial(progress.tell, family)))
             except NarratorError as error:
                 progress.failed(family, error)
+            except KeyboardInterrupt:
+                progress.end()
+                say("interrupted; what was accepted is in the call log, and the same command goes on from there")
+                raise
         output.write(json.dumps(artifacts, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
     progress.end()
     return 0 if len(artifacts) == len(families) else 1
@@ -2068,7 +2099,7 @@ def serve(host: str, port: int) -> None:
     try:
         server = Server((host, port), Handler)
     except OSError as error:
-        raise SettingError(f"can't listen on {host} port {port}: {_why(error)}. Another --port may be free") from error
+        raise SettingError(f"can't listen on NARRATOR_HOST {host}, NARRATOR_PORT {port}: {_why(error)}") from error
     for name in ("SIGINT", "SIGTERM"):
         signal.signal(getattr(signal, name), functools.partial(_stop_at_signal, server))
     threading.Thread(target=greet, args=(host, server.server_port), daemon=True).start()
@@ -2089,9 +2120,10 @@ def greet(host: str, port: int) -> None:
     state = "ready" if health["models"]["narrator"]["available"] else "NOT there: run `ollama pull " + model + "`"
     if health["ollama"] != "ok":
         state = f"NOT ready: {health['ollama']}"
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    here = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    address = f"http://{f'[{here}]' if ':' in here else here}:{port}"
     example = json.dumps({"schema_version": 1, "location": "the Greywater docks", "player": {"name": "Aldric"}})
-    say(f"listening on {address}, model {model} {state}. Try:\n"
+    say(f"listening on {address}, model {model} {state}\nTry:\n"
         f"curl -s {address}/dm/narrate -H \"Content-Type: application/json\" -d {json.dumps(example)}")
     if not is_loopback(host):
         say(f"listening beyond this machine ({host}): anyone on the network may call")
@@ -2145,7 +2177,7 @@ class Handler(WSGIRequestHandler):
 
     handle = BaseHTTPRequestHandler.handle          # which keeps the connection; wsgiref's answers once
     protocol_version = "HTTP/1.1"
-    default_request_version = "HTTP/1.0"            # of what is no HTTP; the answer is
+    default_request_version = "HTTP/1.0"            # even what is no HTTP gets an answer with a status
     disable_nagle_algorithm = True
     wbufsize = -1                                   # head and body in one packet
     error_content_type = "application/json"
@@ -2164,13 +2196,14 @@ class Handler(WSGIRequestHandler):
             self.requestline = self.request_version = self.command = ""
             self.send_error(414)
         elif self.raw_requestline and self.parse_request():
-            self.wfile.flush()                      # a 100 Continue
+            self.wfile.flush()                      # parse_request() may have answered 100 Continue
             self.answer(self.get_environ())
 
     def answer(self, environ: dict):
         self.body_is_read = environ["CONTENT_LENGTH"] in ("", "0") and "HTTP_TRANSFER_ENCODING" not in environ
         environ["narrator.handler"] = self
         Answer(self.rfile, self.wfile, sys.stderr, environ, multithread=True).run(self.server.get_app())
+        self.wfile.flush()                          # an answer without a body is still in there
         if not self.body_is_read:
             self.drain()
         elif self.request_version != "HTTP/1.1":

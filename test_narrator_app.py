@@ -58,6 +58,7 @@ CANON_LOG = {
 }
 SMALL_LOG = {"schema_version": 1, "location": "an inn", "player": {"name": "Aldric"}}
 PROSE = "Fog stands on the quay. You hear a chain let go of something."
+ALL_MODELS = {"models": [{"name": n.full_name(n.role_model(role))} for role in n.ROLES]}
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +68,7 @@ def plain_environment(monkeypatch):
         if name.startswith(("OLLAMA_", "NARRATOR_", "CALL_LOG_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.setitem(n.LOG_STATE, "failure", None)
-    monkeypatch.setitem(n.LAST_STATE, "at", float("-inf"))
+    monkeypatch.setitem(n.OLLAMA_LAST_HEARD, "at", float("-inf"))
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ class FakeOllama(http.server.BaseHTTPRequestHandler):
     wbufsize = -1                                   # one packet an answer: the kernel would hold the second back
 
     def do_GET(self):
-        self.answer({"models": [{"name": "qwen3.5:latest"}]})
+        self.answer(ALL_MODELS)
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -256,6 +257,10 @@ BAD = ValueError
     ("http://me:secret@box", BAD),
     ("http://box?x=1", BAD),
     ("http://box#x", BAD),
+    ("[zzz]", BAD),
+    ("[::1", BAD),
+    ("http://*box", BAD),
+    (".local", BAD),
     ("box:port", BAD),
     ("box:70000", BAD),
     ("box:-1", BAD),
@@ -298,6 +303,8 @@ def test_a_base_url_with_a_path_says_which_part_to_leave_out():
     ("NARRATOR_ALLOWED_ORIGINS", "*"),
     ("NARRATOR_ALLOWED_ORIGINS", "null"),
     ("NARRATOR_ALLOWED_ORIGINS", "play.example"),
+    ("NARRATOR_ALLOWED_ORIGINS", "://x"),
+    ("NARRATOR_ALLOWED_ORIGINS", "https://x:99999"),
     ("NARRATOR_ALLOWED_ORIGINS", "https://ok.example, https://play.example/game"),
     ("NARRATOR_ALLOWED_ORIGINS", "https://me@play.example"),
     ("CALL_LOG_PATH", "/no/such/folder/calls.jsonl"),
@@ -352,9 +359,10 @@ def test_a_bad_port_flag_is_refused(port, capsys):
 
 
 def test_a_role_without_a_prompt_file_stops_the_start(monkeypatch, capsys):
-    monkeypatch.setitem(n.ROLES, "bard", {**n.ROLES["narrator"], "prompt": "bard.md"})
+    monkeypatch.setattr(n, "serve", lambda host, port: pytest.fail("it was started"))
+    monkeypatch.setitem(n.ROLES, "bard", {**n.ROLES["narrator"], "prompt": "no-such-bard.md"})
     assert n.main([]) == 2
-    assert "bard.md" in capsys.readouterr().err
+    assert "no-such-bard.md" in capsys.readouterr().err
 
 
 def test_adding_a_role_is_an_entry_a_prompt_and_a_service(ollama, call_log, tmp_path, monkeypatch):
@@ -461,6 +469,10 @@ def test_one_field_is_one_line_that_poses_as_nothing(text, line):
     assert n.digest(everywhere) == (
         f"Location: {line}\nRecent events:\n- {line}\nEstablished facts:\n- {line}\nCompanions present: {line}\n"
         f"Active quest: {line} — {line}\nFortune: {line}\nPlayer: {line}, {line}\n\nDescribe the scene as it is now.")
+
+
+def test_a_companion_whose_name_cannot_be_seen_is_still_there():
+    assert "Companions present: \n" in n.digest({**SMALL_LOG, "companions": [{"name": "\x07"}]})
 
 
 def test_order_and_repetition_are_the_clients():
@@ -680,7 +692,7 @@ def test_a_full_disk_costs_one_loud_line_and_not_the_prose(ollama, call_log, mon
     said = capsys.readouterr().err
     assert (said.count("\n"), "CAN'T BE WRITTEN" in said, "No space left" in said) == (1, True, True)
     assert json.loads(said[said.index("{"):])["response"] == PROSE
-    ollama.get(TAGS, json={"models": [{"name": "qwen3.5:latest"}]})
+    ollama.get(TAGS, json=ALL_MODELS)
     status, health, _ = call_app("GET", "/health")
     assert (status, health["status"]) == (200, "degraded")
     assert "No space left" in health["call_log"]
@@ -913,6 +925,20 @@ def test_a_connection_that_breaks_off(bytes_sent, words, raw_ollama, call_log):
     assert len(call_log()[0]["attempts"]) == 2
 
 
+@pytest.mark.parametrize("target", [b"http://[bad", b"http://\xff/", b"/api/chat", b"http://127.0.0.1:9/"])
+def test_a_redirect_is_refused_wherever_it_leads(target, raw_ollama, call_log):
+    def redirect(connection, ended):
+        request = b""
+        while b'"think": false}' not in request:       # closing with something unread would take the answer back
+            request += connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 302 Found\r\nLocation: " + target + b"\r\nContent-Length: 0\r\n\r\n")
+
+    raw_ollama(redirect)
+    status, body, _ = narrate()
+    assert (status, "302" in body["detail"]["model_error"]) == (502, True)
+    assert len(call_log()[0]["attempts"]) == 2
+
+
 def test_threads_share_kept_connections_and_no_proxy(real_ollama, call_log, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -933,7 +959,7 @@ def test_threads_share_kept_connections_and_no_proxy(real_ollama, call_log, monk
 def test_a_proxy_is_used_only_for_what_is_not_this_machine(address, proxy, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "box.local")
-    assert n._surroundings(address)["proxies"].get("http") == proxy
+    assert n._proxies_and_certificates(address)["proxies"].get("http") == proxy
 
 
 # 5. Understudy ---------------------------------------------------------------
@@ -2263,8 +2289,8 @@ def test_a_fault_of_ours_says_so_without_its_traceback(service, monkeypatch, cap
 
 
 HEALTH_CASES = [  # Ollama's list of models, the status, "ollama", whether the model is available
-    ({"models": [{"name": "qwen3.5:latest"}]}, 200, "ok", True),
-    ({"models": [{"name": "QWEN3.5:latest"}, {"name": "x"}]}, 200, "ok", True),
+    (ALL_MODELS, 200, "ok", True),
+    ({"models": [{"name": one["name"].upper()} for one in ALL_MODELS["models"]] + [{"name": "x"}]}, 200, "ok", True),
     ({"models": []}, 503, "ok", False),
     ({"models": [{"name": "qwen3.5:7b"}, {"name": None}, 7]}, 503, "ok", False),
     ({"models": None}, 503, "OLLAMA_BASE_URL", False),
@@ -2287,6 +2313,29 @@ def test_health(tags, status, words, available, ollama, call_log):
     assert (health["status"], health["call_log"]) == ("ok" if status == 200 else "unavailable", "ok")
 
 
+def test_health_is_503_when_a_prompt_is_gone(ollama, call_log, monkeypatch):
+    ollama.get(TAGS, json=ALL_MODELS)
+    monkeypatch.setitem(n.ROLES, "narrator", {**n.ROLES["narrator"], "prompt": "gone.md"})
+    status, health, _ = call_app("GET", "/health")
+    assert (status, "gone.md" in health["status"]) == (503, True)
+
+
+def test_a_setting_that_went_bad_under_another_server_keeps_its_value_to_itself(monkeypatch, call_log):
+    monkeypatch.setenv("OLLAMA_BASE_URL", "http://me:secret@box")
+    status, answer, _ = narrate()
+    assert (status, "OLLAMA_BASE_URL" in answer["detail"]["request_error"]) == (500, True)
+    _, health, _ = call_app("GET", "/health")
+    assert "OLLAMA_BASE_URL" in health["ollama"]
+    assert "secret" not in json.dumps([answer, health])
+
+
+def test_a_standard_output_that_is_closed_stops_the_start(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "__stdout__", None)
+    monkeypatch.setattr(n, "serve", lambda host, port: pytest.fail("it was started"))
+    assert n.main([]) == 2
+    assert "CALL_LOG_PATH" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("wanted", "listed", "same"), [
     ("qwen3.5", "qwen3.5:latest", True),
     ("llama3.2:3b", "llama3.2:3b", True),
@@ -2300,12 +2349,12 @@ def test_two_names_of_one_model(wanted, listed, same):
 
 def test_health_says_what_it_last_heard_while_ollama_is_too_busy_to_answer(monkeypatch, call_log):
     heard = threading.Event()
-    monkeypatch.setattr(n, "available_models", lambda: {"qwen3.5:latest"})
+    monkeypatch.setattr(n, "available_models", lambda: {one["name"] for one in ALL_MODELS["models"]})
     assert call_app("GET", "/health")[0] == 200
     monkeypatch.setattr(n, "available_models", lambda: heard.wait(30) and set())
     assert call_app("GET", "/health")[0] == 200
     heard.set()
-    wait_until(lambda: n.LAST_STATE["state"][0] == set())
+    wait_until(lambda: n.OLLAMA_LAST_HEARD["state"][0] == set())
 
 
 # 9. Command line -------------------------------------------------------------
@@ -2378,6 +2427,19 @@ def test_413_comes_before_the_body(service):
         connection.sendall(b"POST /dm/narrate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
                            b"Content-Length: 4000000000\r\n\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize(("request_", "answer"), [
+    (b"OPTIONS /dm/narrate HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://127.0.0.1\r\n"
+     b"Access-Control-Request-Method: POST\r\n\r\n", b"HTTP/1.1 204"),
+    (b"HEAD /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"HTTP/1.1 404"),
+])
+def test_an_answer_without_a_body_goes_out_at_once(request_, answer, service):
+    with socket.create_connection(("127.0.0.1", service), timeout=30) as connection:
+        connection.sendall(request_)
+        head = connection.recv(65536)
+        assert head.startswith(answer)
+        assert head.endswith(b"\r\n\r\n")
 
 
 def test_100_continue(service):
@@ -2507,7 +2569,12 @@ def test_listening_beyond_this_machine_is_said(host, warned, monkeypatch, capsys
 def test_a_port_in_use_is_one_line(service, real_ollama, capsys, call_log):
     assert n.main(["--port", str(service)]) == 2
     said = capsys.readouterr().err
-    assert (said.count("\n"), f"port {service}" in said) == (1, True)
+    assert (said.count("\n"), f"NARRATOR_PORT {service}" in said) == (1, True)
+
+
+def test_a_host_that_is_none_is_named(capsys, call_log):
+    assert n.main(["--host", "no such host", "--port", "0"]) == 2
+    assert "NARRATOR_HOST no such host" in capsys.readouterr().err
 
 
 def test_help_is_the_docstring(capsys):
@@ -2578,9 +2645,13 @@ def test_the_readmes_clients_narrate_and_harvest(language, command, service, rea
     if not shutil.which(command[0]):
         pytest.skip(f"no {command[0]} here")
     monkeypatch.setenv("OLLAMA_BASE_URL", real_ollama.url)
-    real_ollama.says = lambda body: "Fog. [FACT: the ferryman is called Corrow] It lifts."
+    real_ollama.says = lambda body: "Fog. [FACT: the ferryman is called Corrow] It lifts. [FACT: ]"
     facts = {"python": 'print(canon_log["established_facts"])', "js": "console.log(canonLog.established_facts)"}
     script = readme_block(language).replace("127.0.0.1:8080", f"127.0.0.1:{service}") + "\n" + facts[language]
     done = subprocess.run(command, input=script, capture_output=True, text=True, check=True)
-    assert "Fog. It lifts." in done.stdout
-    assert "the ferryman is called Corrow" in done.stdout
+    prose, harvest = done.stdout.strip().splitlines()
+    assert prose == "Fog. It lifts."
+    assert json.loads(re.sub("'", '"', harvest)) == ["the ferryman is called Corrow"]
+    down = script.replace(f"127.0.0.1:{service}", "127.0.0.1:9")
+    done = subprocess.run(command, input=down, capture_output=True, text=True, check=True)
+    assert "The moment passes in silence." in done.stdout
