@@ -931,7 +931,7 @@ def test_a_redirect_is_refused_wherever_it_leads(target, raw_ollama, call_log):
         request = b""
         while b'"think": false}' not in request:       # closing with something unread would take the answer back
             request += connection.recv(65536)
-        connection.sendall(b"HTTP/1.1 302 Found\r\nLocation: " + target + b"\r\nContent-Length: 0\r\n\r\n")
+        connection.sendall(b"HTTP/1.1 302 Found\r\nLocation: " + target + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
     raw_ollama(redirect)
     status, body, _ = narrate()
