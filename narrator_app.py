@@ -13,10 +13,11 @@ Contents
     3. Call log               one JSON line a call
     4. Model call             everything sent to Ollama leaves here
     5. Understudy             a small model inside the process
-    6. Narrator               canon log in, prose out
-    7. Notary                 transcript in, records with evidence out
-    8. Routes                 HTTP, and every error as JSON
-    9. Command line           settings checked, server started and stopped
+    6. Laws                   what breaks the Narrator's bounds, found by code
+    7. Narrator               canon log in, prose out
+    8. Notary                 transcript in, records with evidence out
+    9. Routes                 HTTP, and every error as JSON
+    10. Command line          settings checked, server started and stopped
 """
 
 import argparse
@@ -1009,7 +1010,464 @@ class _Lines(io.RawIOBase):
         return size
 
 
-# 6. Narrator -----------------------------------------------------------------
+# 6. Laws ---------------------------------------------------------------------
+# Is it bounded? Code checks each narration against its canon log, in shadow: the prose
+# stays as it is. A law that cries wolf is worse than none (DESIGN §13).
+
+
+class Law(NamedTuple):
+    """A law of narrator.md: its name, its sentence, and what of a Telling breaks it."""
+
+    name: str
+    sentence: str
+    broken: Callable[["Telling"], list]
+
+
+LAWS = [
+    Law("number", "no digit, and no number word beside a game quantity", lambda t: numbers(t)),
+    Law("plays_player", "the player doesn't decide, speak, feel or act", lambda t: played(t)),
+    Law("invented_name", "no proper noun that is neither canon nor tagged", lambda t: invented_names(t)),
+    Law("redefines_canon", "no fact about who the player is, none that is established", lambda t: redefined(t)),
+    Law("bad_tag", "brackets hold [FACT: something] and nothing else", lambda t: bad_tags(t)),
+    Law("not_prose", "no JSON, headings, lists, labels, template tokens, talk about the task", lambda t: unprosaic(t)),
+    Law("not_second_person", "the player is you, not I, he or she", lambda t: other_person(t)),
+    Law("too_long", "at most 8 sentences and 1,000 characters", lambda t: overlong(t)),
+    Law("cut_off", "the answer ends by itself", lambda t: [t.prose[-40:]] if t.done_reason == "length" else []),
+]
+MAX_SENTENCES = 8
+MAX_PROSE = 1000                                    # characters outside tags
+MAX_CHECKED = 20_000                                # characters looked at: what is longer is too long anyway
+
+
+def find_broken_laws(canon_log: dict, prose: str, done_reason: str | None) -> list:
+    """What breaks a law, as `[{"law", "text"}]`; empty when nothing does. No model, nothing but the three arguments."""
+    telling = Telling(canon_log, prose, done_reason)
+    return [{"law": law.name, "text": shorten(text, 80)} for law in LAWS for text in dict.fromkeys(law.broken(telling))]
+
+
+_FACT_TAG = re.compile(r"\[FACT:\s*([^\[\]]*[^\[\]\s])\s*\]")
+_SPEECH = re.compile("|".join([                     # what somebody says, or has written or sung
+    r'"[^"\n]*(?:"|$)|“[^”\n]*(?:”|$)|«[^»\n]*(?:»|$)|^[—–] .*$',
+    r"(?<!\w)['‘](?=\w)[^\n]{0,400}?[.,!?…—]['’](?!\w)",
+    r"\*[^*\n]* [^*\n]*\*|:\n+(?:[^\n]+\n?)+",
+]), re.M)
+
+
+class Telling:
+    """A narration, taken apart once for all laws: its facts, what stands outside tags, what nobody says aloud."""
+
+    def __init__(self, canon_log: dict, prose: str, done_reason: str | None):
+        self.canon_log, self.prose, self.done_reason = canon_log, prose[:MAX_CHECKED], done_reason
+        self.texts = _texts(canon_log)
+        self.facts = _FACT_TAG.findall(self.prose)
+        self.untagged = re.sub(r" +(?=[.,;:!?])", "", _FACT_TAG.sub("", self.prose)).strip()
+        self.narration = _SPEECH.sub("”", self.untagged)      # the mark stays: something was said here
+
+    @functools.cached_property
+    def known(self) -> str:
+        """What canon and this prose's facts say, for comparing."""
+        return plain("\n".join([*self.texts, *self.facts]))
+
+    @functools.cached_property
+    def player_names(self) -> list:
+        """What the player may be called: the whole name, and those of its words that nobody else bears."""
+        name = self.canon_log["player"]["name"]
+        others = "\n".join(text for text in self.texts if text != name).replace(name, "")
+        own = [word for word in re.findall(r"\w[\w'’-]+", name) if word[0].isupper() and not (
+            word in others and re.search(rf"[A-Z][\w'’-]+ {re.escape(word)}\b|\b{re.escape(word)} [A-Z]", others))]
+        return [word for word in dict.fromkeys([name, *own]) if word.lower() not in _NO_NAMES]
+
+
+def _texts(canon_log: dict) -> list:
+    """Every text of the canon log but its ids."""
+    quest, player = canon_log.get("active_quest") or {}, canon_log["player"]
+    return [canon_log["location"], *canon_log.get("recent_events", ()), *canon_log.get("established_facts", ()),
+            *(companion["name"] for companion in canon_log.get("companions", ())),
+            *filter(None, (quest.get("title"), quest.get("summary"), canon_log.get("luck_descriptor"),
+                           player["name"], player.get("description")))]
+
+
+def plain(text: str) -> str:
+    """The text for comparing: case-folded, one apostrophe, white space collapsed within lines."""
+    return text.casefold().replace("’", "'").replace("ʼ", "'")
+
+
+def one_of(text: str) -> str:
+    """A table of words, one after the other, as a regular expression's alternatives."""
+    return "|".join(sorted((word.replace("_", " ") for word in text.split()), key=len, reverse=True))
+
+
+# number
+
+_UNITS = one_of("one two three four five six seven eight nine")
+_NUMBER = (rf"(?:(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)(?:[- ](?:{_UNITS}))?|"
+           + one_of("two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
+                   " eighteen nineteen hundred hundreds thousand thousands dozen dozens half") + ")(?!-)")
+_STATS = one_of("hit_point hit_points health_point health_points hp mana experience xp damage percent per_cent armour_class"
+               " armor_class skill_points luck_points points_of_damage points_of_luck points_of_health spell_slots"
+               " spell_slot experience_points mana_points")
+_OF = one_of("of your his her their its the my our more fewer less last remaining point points extra full good whole")
+_METAL = "(?:gold|silver|copper|platinum|electrum)"
+_BEHIND = one_of("""for and or in to from on each apiece is are if as at by but now a an the per before when left of too
+ more richer poorer short lighter heavier coin coins piece pieces""")
+_LINK = one_of("is are at to by of now stand stands sit sits hover hovers hang hangs drop drops fall falls rise rises read"
+              " reads down up value score")
+_GAME_NUMBERS = re.compile("|".join([
+    rf"\b(?:{_NUMBER}|one)(?: (?:{_OF}))* (?:{_STATS})\b",
+    rf"\b(?:{_STATS}|luck|gold)(?: ?[:=]| (?:{_LINK}))+ (?:only |just |about |exactly |minus |plus )?"
+    rf"(?:{_NUMBER}|one|zero)\b(?! of\b)",
+    rf"\b{_NUMBER}(?: \w+)? pieces? of {_METAL}\b",
+    rf"\b{_NUMBER}(?: (?:{_OF}))*(?: (?:shiny|bright|small|old|new|heavy))? {_METAL}(?= (?:{_BEHIND})\b|[^\w\s]|$)",
+    rf"\b{_NUMBER}(?: (?:{_OF}))*(?: (?!of\b)[a-z]+)? coins?\b",
+    rf"\b(?:gain|lose|drop|rise|climb)s? (?:{_NUMBER}|one|a) levels?\b",
+    rf"\b(?:at|to|of|is|are|reach(?:es)?) level (?:{_NUMBER}|one)\b",
+]), re.I)
+_QUANTITY = re.compile(r"coin|gold|silver|copper|plat|electr|point|\bhp\b|luck|damage|per ?cent|level|\bxp\b|mana|slot|class",
+                       re.I)
+
+
+def numbers(telling: Telling) -> list:
+    """Digits, and number words beside a game quantity; what canon says in so many words stays."""
+    found = [match[0] for match in re.finditer(r"(?:\w+[ .#-]+)?\w*\d[\d.,:/%]*\w*", telling.untagged)]
+    if _QUANTITY.search(telling.untagged):          # which is quick, and mostly no
+        found += [match[0] for match in _GAME_NUMBERS.finditer(telling.untagged)]
+    return [text for text in found if plain(text).strip(" .,:") not in telling.known]
+
+
+# plays_player
+
+_ACTS = {verb.replace("_", " ") for verb in """
+ accept admire adore advance agree aim ambush announce answer apologise apologize approach argue arm ask attack
+ attempt back_away bargain beckon beg block bolt bow brace brandish brush_off brush_past buy call call_out challenge
+ charge chase cheer choose claim clamber clap clear_your climb close clutch collect confront consider contemplate
+ continue count_out crack_open crawl creep cross crouch_down cut cut_through dart dash decide declare decline demand
+ deny despise dig dive dodge doubt drag draw dread drink drop_a drop_the drop_to drop_your duck ease eat edge elbow
+ embrace enjoy enter envy examine exclaim explain fear fight fire fling flip follow force fumble gather gesture
+ get_to get_up give glance_back glance_over glare go go_to grab grasp greet grin grip grit growl hack halt hammer
+ hand hand_over hate haul head help hesitate hiss hoist hold_out hold_up hope hunt hurl hurry ignore inch insist
+ inspect intend interrupt investigate invite jam join jump keep_going keep_moving keep_walking kick kill kiss
+ kneel_down kneel_to knock laugh launch lay_a lay_down lay_out lay_the lay_your lead lean_forward lean_in leap leave
+ let_go let_her let_him let_it let_out let_the let_them let_your lie_down lift light_a light_the light_your loathe
+ lock loose love lower lunge make_a_break make_a_choice make_a_dash make_a_decision make_a_grab make_camp make_for
+ make_haste make_up_your make_your march marvel mount mourn mouth move murmur mutter nock nod nudge offer open order
+ pace pack parry part_the pause pay peel pick pin pity place plan plant pledge pluck plunge pocket point pole ponder
+ pounce pour pray prepare press promise propose protest pry pull punch push put quicken raise ram reach_down
+ reach_for reach_in reach_into reach_out reach_up read_the refuse regret relish reload remove reply resent resist
+ resolve respond rest_a rest_your retort retreat return ride rip rise roll_up roll_your row rub run rush salute
+ savour say scan scoop scramble search seize set_a set_down set_foot set_off set_out set_the set_to set_your
+ settle_into shake shake_off shake_your sheathe shoot shoulder shout shove shrug sidestep sift sigh sign signal sip
+ sit_down sit_up slam slap slash slice slide_your sling slip_away slip_between slip_inside slip_into slip_out
+ slip_past slip_the slip_your smash smile smirk snap snarl snatch sneak speak spit sprint spur square_your squeeze
+ stab stalk stand_up start_across start_down start_forward start_toward start_towards start_up steady_your steal
+ steel steel_yourself steer step stoop stop straighten stride strike stroke stroll stuff surge_forward surrender swap
+ swear sweep swim swing take tap tear_open tell test thank threaten throw thrust thumb tie tighten tiptoe toss touch
+ trace trade tread trot trudge trust try tuck tug turn twist uncork unfold unlock unroll unsheathe untie vault
+ venture volunteer vow wade walk want warn wave wave_your weave_through whisper whistle wield wink wipe wish withdraw
+ wonder work_your wrap wrench wrestle yank yell yield
+""".split()}
+_IDIOMS = re.compile("|".join([                     # what a verb above says that is no act
+    r"take \S+ (?:points? of )?damage|take (?:in|after|shape|up (?:most|half))\b",
+    r"take (?:a|the|an|another) (?:\w+ )?(?:hit|blow|beating|wound|brunt|fall|chill|arrow|bullet|elbow)",
+    r"draw (?:\w+ )?(?:stares|eyes|looks|glances|attention|breath|notice)|give (?:off|way)|pick out|cut a|answer to|pass",
+    r"leave (?:\w+ ){0,2}(?:tracks|prints|footprints|marks|trails?)|turn (?:pale|cold|blue|white|grey)|rise and fall",
+    r"go (?:cold|numb|still|pale|under|hungry|unnoticed|down|flying|sprawling|over)|read the (?:name|words?)",
+    r"run (?:out of|low|red)|stop (?:hearing|seeing)|(?:move|shake) with |smile like",
+]))
+_EMOTIONS = one_of("""grief fear dread anger rage fury joy delight relief shame guilt pity hope despair sorrow sadness pride
+ curiosity excitement love hatred disgust panic terror horror anxiety unease loneliness remorse determination triumph
+ gratitude envy jealousy contempt resentment longing courage confidence frustration satisfaction happiness trepidation
+ foreboding apprehension nostalgia melancholy sympathy rush_of_adrenaline sense_of_wonder sense_of_awe""")
+_MOODS = one_of("""happy sad angry afraid nervous uneasy relieved determined furious ashamed guilty proud hopeful anxious eager
+ scared frightened terrified excited curious grateful jealous worried glad homesick tempted overwhelmed delighted enraged
+ horrified thrilled saddened intrigued resolved compelled disappointed heartbroken""")
+_ADVERB = r"(?:(?:\w+ly|also|then|now|just|still|soon|both|instead|at once|once more|again|finally) )"
+_CLAUSE = r"(?:^|[.!?;:,—–…”()\n*]|--|\b(?i:and|but|as|while|then|so|yet)\b)\s*"
+_YOU = re.compile(
+    rf"(?:{_CLAUSE}|\b(?i:only|not until) [^.!?;:\n”]{{0,40}}?\bdo )"
+    rf"((?i:you)(?: and [A-Z]\w+)?|I)( |['’]re |['’]ll |['’]ve )({_ADVERB}*)([^.!?;:\n”—]*)", re.M)
+_DECIDED = re.compile(r"(?:have )?(?:already |now |just )?"
+                      r"(?:decided|chosen|resolved|agreed|sworn|vowed|made up (?:your|my) mind)\b")
+_HEART = re.compile(rf"\b[Yy]our (?:heart|chest|blood|soul|spirits?|stomach|gut|mind|throat)\b [^.!?;:\n]{{0,40}}?"
+                    rf"\b(?:with|in|from) (?:\w+ )?(?:{_EMOTIONS})\b")
+_LEAD_IN = re.compile(r"(?:can['’]t help but|cannot help but|manage to|begin to|start to|will not|will|shall) ")
+_FEEL = re.compile(rf"(?:(?:can )?feel|are|grow) (?:(?!\b(?:his|her|their|its|\w+['’]s)\b)[\w,’'-]+ ){{0,6}}?(?:{_EMOTIONS})\b"
+                   rf"|(?:feel|are|grow) {_ADVERB}*(?:a little |very |so |suddenly )?(?:{_MOODS})\b")
+
+
+def _ing(verb: str) -> str:
+    """The -ing form of the verb, or of the first word of its phrase."""
+    verb, _, rest = verb.partition(" ")
+    if verb.endswith("ie"):
+        verb = verb[:-2] + "y"
+    elif verb.endswith("e") and not verb.endswith("ee"):
+        verb = verb[:-1]
+    elif re.fullmatch(r"[^aeiou]*[aeiou][^aeiouwxy]", verb):
+        verb += verb[-1]
+    return f"{verb}ing {rest}".strip()
+
+
+def _third(verb: str) -> str:
+    """The third person of the verb, or of the first word of its phrase."""
+    verb, _, rest = verb.partition(" ")
+    verb = re.sub(r"(?<=[^aeiou])y$", "ie", verb)
+    return f"{verb}{'es' if re.search(r'(?:[sxzo]|ch|sh)$', verb) else 's'} {rest}".strip()
+
+
+_FORMS = {"": _ACTS, "ing": {_ing(verb) for verb in _ACTS}, "s": {_third(verb) for verb in _ACTS}}
+
+
+def played(telling: Telling) -> list:
+    """Where the narrator has the player act, speak, decide or feel: as you or I, or by name."""
+    found = [match[0] for match in _HEART.finditer(telling.narration)]
+    found += [match[0].strip(" .!?;:,—–…”()\n*") for match in _YOU.finditer(telling.narration)
+              if _you_act(match[2].strip(" ’'"), match[4])]
+    for name in telling.player_names:
+        by_name = rf"{_CLAUSE}({re.escape(name)} {_ADVERB}*([^.!?;:\n”—]*))"
+        found += [match[1] for match in re.finditer(by_name, telling.narration, re.M) if _name_acts(match[2])]
+    return found
+
+
+def _you_act(link: str, rest: str) -> bool:
+    """Whether what follows "you", "you're", "you'll" or "you've" is an act, a decision or a feeling."""
+    being = re.match(rf"(?:are |am ){_ADVERB}*", rest)
+    if link == "re" or being:
+        rest = rest[being.end():] if being else rest
+        return _is_act(rest, "ing") or _FEEL.match(f"are {rest}") is not None
+    if link == "ve" or rest.startswith("have "):
+        return _DECIDED.match(rest) is not None
+    rest = _LEAD_IN.sub("", rest, count=1) if _LEAD_IN.match(rest) else rest
+    return _is_act(rest, "") or _FEEL.match(rest) is not None or _acts_later(rest, "", "your|yourself")
+
+
+def _name_acts(rest: str) -> bool:
+    """Whether what follows the player's name is an act or a feeling."""
+    if rest.startswith("is "):
+        return _is_act(rest[3:], "ing") or _FEEL.match(f"are {rest[3:]}") is not None
+    return (_is_act(rest, "s") or _FEEL.match(re.sub(r"^(feel|grow)s ", r"\1 ", rest)) is not None
+            or _acts_later(rest, "s", "his|her|their|the|a|an|up|down|out|in|to|at|into"))
+
+
+def _is_act(rest: str, form: str) -> bool:
+    """Whether it begins with a verb of _ACTS in that form, and not with an idiom."""
+    first = rest.lower().split(" ")[:3]
+    return any(" ".join(first[:length]).strip(" ,") in _FORMS[form] for length in (1, 2, 3)) and not (
+        form == "" and _IDIOMS.match(rest.lower()))
+
+
+def _acts_later(rest: str, form: str, objects: str) -> bool:
+    """Whether a later verb of the clause is an act: "you wait and draw your blade"."""
+    later = rf"(?:\band|\bthen|,) {_ADVERB}*(\w+ (?:{objects})\b)"
+    return any(_is_act(match[1], form) for match in re.finditer(later, rest))
+
+
+# invented_name
+
+_NO_NAMES = set("nobody no one none everyone someone anyone anybody somebody will may can the a of and stranger".split())
+_NO_INVENTIONS = set("""
+ i you he she it we they me him her us them your yours my mine his hers its our their a an the this that these those
+ there here and but or nor so yet if as when while where who what which why how not no yes then now in on at to from
+ with of for by is are was were do does did have has had can could will would shall should may might must let
+ somebody nobody everybody someone god gods goddess lord lords lady ladies sir madam ma'am mister mr mrs ms miss dr
+ doctor st saint king queen prince princess duke duchess count countess baron baroness earl knight captain sergeant
+ corporal lieutenant major colonel general admiral commander master mistress father mother brother sister uncle aunt
+ auntie grandfather grandmother old young majesty highness grace honour honor excellency eminence worship reverend
+ professor judge mayor constable inspector monday tuesday wednesday thursday friday saturday sunday january february
+ march april june july august september october november december christmas easter north south east west northern
+ southern eastern western hell heaven devil death fate fortune luck time night winter summer spring autumn common elf
+ elves elven elvish dwarf dwarves dwarven dwarvish orc orcs orcish goblin halfling human english latin ok tv o oh ah
+""".split())                                      # function words, titles, the calendar, what is everybody's
+_WORD = re.compile(r"[^\W\d_](?:[\w'’ʼ]|-(?=\w))*")
+_ABBREVIATED = re.compile(r"\b(?:Mr|Mrs|Ms|Mme|Mlle|Dr|St|Capt|Lt|Sgt|Col|Gen|Prof|Rev|Fr|Sr|Jr|Hon|No|[A-Z])\.$")
+_ENDINGS = """s es ish an ans ian ians ean eans ese er ers ite ites man men woman women folk ic i n ns e a o y um us ia land
+ mark born made""".split()                          # of nationalities, plurals, the folk of a place
+
+
+def invented_names(telling: Telling) -> list:
+    """Capitalised words inside a sentence that canon and this prose's facts don't know, with their neighbours."""
+    found, last_end, known = [], -1, {}
+    text = re.sub(r"\[[^\]]*\]?", lambda match: "." * len(match[0]), telling.untagged)
+    for match in _WORD.finditer(text):
+        if not _is_name(match[0]) or _opens_sentence(text, match.start()):
+            continue
+        if known.setdefault(match[0], None) is None:
+            known[match[0]] = _is_known(match[0], telling.known)
+        if known[match[0]]:
+            continue
+        if found and text[last_end:match.start()].strip(" ") == "":
+            found[-1] += text[last_end:match.end()]
+        else:
+            found.append(match[0])
+        last_end = match.end()
+    return found
+
+
+def _is_name(word: str) -> bool:
+    """Whether the word is written as a name: a capital first, not all of it capitals."""
+    return len(word) > 1 and word[0].isupper() and not word.isupper() and not re.match(r"I['’]", word)
+
+
+_OPENING = re.compile(r"[.!?…:;\n—–-][\"”’'»)*_]*\s*[\"“‘«'(*_]*$|(?:^|[\s(])[\"“‘«'(*_]+$")
+
+
+def _opens_sentence(text: str, start: int) -> bool:
+    """Whether a sentence, a line, a quotation or the like begins with what stands there."""
+    before = text[max(0, start - 12):start]
+    return not before.strip() or (not _ABBREVIATED.search(before.rstrip()) and _OPENING.search(before) is not None)
+
+
+def _is_known(word: str, known: str) -> bool:
+    """Whether canon has the word, a form of it, or each part of it; near misses are strangers."""
+    word = re.sub(r"'s?$", "", plain(word))
+    stems = {word[:-len(ending)] for ending in _ENDINGS if word.endswith(ending) and len(word) - len(ending) > 2}
+    if word in _NO_INVENTIONS or any(_stands_in(stem, known) for stem in (word, *stems)):
+        return True
+    parts = re.split(r"-|'", word)
+    return len(parts) > 1 and all(len(part) < 3 or _is_known(part, known) for part in parts)
+
+
+def _stands_in(stem: str, known: str) -> bool:
+    """Whether a word of the text is the stem, or the stem with an ending."""
+    start = known.find(stem)
+    while start >= 0:
+        tail = re.compile(r"\w*").match(known, start + len(stem))[0]
+        if not known[start - 1:start].isalnum() and (not tail or (len(stem) > 2 and tail in _ENDINGS)):
+            return True
+        start = known.find(stem, start + 1)
+    return False
+
+
+# redefines_canon
+
+_WHO = one_of("""is was were are has_been had_been used_to once became served come_from comes_from came_from hail_from
+ hails_from grew_up descends descend born real_name true_name""")
+_KIN = one_of("name father mother brother sister parent parents past family lineage blood")
+
+
+def redefined(telling: Telling) -> list:
+    """Facts about who the player is, and facts that say again, or against it, what is established."""
+    if not telling.facts:
+        return []
+    established = [_content(fact) for fact in telling.canon_log.get("established_facts", ())]
+    names = "|".join(re.escape(plain(_bare(name))) for name in telling.player_names) or "the player"
+    about_player = re.compile(
+        rf"(?:the player|you|(?:\w+ )?(?:{names}))(?:'s? (?:\w+ ){{0,2}}|'re)? ?\b(?:{_WHO})\b"
+        rf"|(?:the player's|your|(?:{names})'s?) (?:real |true |full |birth |late |long-lost )?(?:{_KIN})\b")
+    return [fact for fact in telling.facts
+            if about_player.match(plain(_bare(fact))) or any(_same(_content(fact), old) for old in established)]
+
+
+def _bare(text: str) -> str:
+    return " ".join(re.sub(r"[^\w\s'’-]", " ", text).split())
+
+
+_SMALL_WORDS = frozenset("the a an of is are was were named called name to in on at by and it that this".split())
+
+
+@functools.lru_cache(maxsize=4096)                  # a game sends its facts with every turn
+def _content(fact: str) -> frozenset:
+    """The words of a fact that say something."""
+    return frozenset(re.sub(r"'s?(?!\w)|[^\w\s'-]", " ", plain(fact)).split()) - _SMALL_WORDS
+
+
+def _same(one: frozenset, other: frozenset) -> bool:
+    """Whether two facts have all but the same words."""
+    return bool(one) and (len(one & other) >= 0.8 * len(one | other) or (len(one) > 2 and one <= other))
+
+
+# bad_tag and not_prose
+
+
+def bad_tags(telling: Telling) -> list:
+    """Brackets and FACT labels that are left when the sound tags are out."""
+    return re.findall(r"\[.{0,60}|\S*\].{0,20}|\bFACTS?:.{0,40}", telling.untagged)
+
+
+_LABELS = one_of("""Location Recent_events Established_facts Companions Companions_present Active_quest Fortune Player Scene
+ Setting Narrator Narration Title Response Output Prose Description Assistant User System""")
+_STRUCTURE = re.compile("|".join([
+    r"^\s*(?:\{.*|\[\s*[{\"].*)|\"\w+\"\s*:\s*[\"\[{].{0,30}",                               # JSON
+    r"^```.*|^#{1,6} .*|^\*\*[^*\n]{1,60}\*\*:?\s*$|^(?:-{3,}|\*{3,}|={3,})\s*$",            # fences, headings, rules
+    r"^\s*[-*•] .*\n\s*[-*•] .*|^\s*1[.)] .*",                                               # lists
+    rf"^\W*(?:{_LABELS})\b\W{{0,4}}:.{{0,40}}",
+    r"<\|.{0,20}|\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<[be]os>|</?think>",   # template tokens
+    r"^(?:Sure|Certainly|Of course|Absolutely)[!,.].{0,40}(?:here|scene|narrat|descri|continu).{0,20}",
+    r"^\W?(?:Note|OOC|N\.B\.|Word count)\b\W.{0,40}",
+]), re.M)
+_TASK = re.compile("|".join([                       # talk about the task
+    r"\b[Aa]s (?:the|your|an?) (?:narrator|dungeon master|game master|AI|language model)\b.{0,30}",
+    r"\b(?:I|we) (?:(?:will|shall|can|cannot) (?:now )?|can['’]t )(?:describe|narrate|continue|provide|set the scene)\b.{0,30}",
+    r"\bI['’]ll (?:now )?(?:describe|narrate|continue|set the scene)\b.{0,30}",
+    r"\bhere(?: is|['’]s) (?:the|a|your|my) (?:scene|description|narration|prose|story|response|continuation|passage)\b.{0,30}",
+    r"\bthe scene as it is now\b|\bdescribe the scene\b|\bin this scene\b|\bend of (?:the )?(?:scene|narration)\b",
+    r"\b(?:based on|according to|from) the (?:established facts|context|canon|canon log|recent events|rules|details)\b.{0,30}",
+    r"\b(?:canon log|(?:provided|given) context|context (?:provided|given)|player character|system prompt)\b.{0,30}",
+    r"\blet me know (?:if|what|how)\b.{0,30}|\bwould you like (?:me )?to (?:continue|know)\b.{0,30}",
+]), re.I)
+
+
+def unprosaic(telling: Telling) -> list:
+    """What is no prose, and where the narrator talks about the task."""
+    return [match[0] for match in [*_STRUCTURE.finditer(telling.untagged), *_TASK.finditer(telling.narration)]]
+
+
+# not_second_person
+
+_YOU_AT_ALL = re.compile(r"\b(?:you|your|yours|yourself|yourselves)\b", re.I)
+_I_AM = re.compile(r"\bI(?:['’](?:m|ll|ve|d)\b| [a-z]\w*)[^.!?\n]{0,30}")
+_MINE = re.compile(rf"{_I_AM.pattern}|\b(?:[Mm]y(?! (?:lord|lady|liege|dear|love|god|word))|[Mm]e|[Mm]yself)\b"
+                   r"[^.!?\n]{0,30}")
+_SAID = re.compile(r"\b(?:says?|said|asks?|asked|calls?|adds?|repl(?:y|ies)|tells?|cry|cries"
+                   r"|(?:mutter|whisper|murmur|remark|growl|repeat|announce)s?)\b")
+
+
+def other_person(telling: Telling) -> list:
+    """The narrator as I; or a scene without you: three sentences of it, or fewer with the player by name."""
+    addressed = _YOU_AT_ALL.search(telling.untagged)
+    own = _I_AM if addressed else _MINE
+    first = [match[0] for sentence in split_sentences(telling.narration) if not _SAID.search(sentence)
+             for match in own.finditer(sentence)]
+    if first or addressed:
+        return first[:1]
+    count = len(split_sentences(telling.untagged))
+    if telling.done_reason == "length":
+        count -= 1                                  # the one that was cut might have said it
+    named = any(re.search(rf"\b{re.escape(name)} (?:{_ADVERB})*[a-z]+s\b", telling.narration)
+                for name in telling.player_names)
+    return [telling.untagged[:60]] if count >= 3 or (named and count) else []
+
+
+# too_long
+
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"”’'»)*_]*(?=\s)\s+|\n\s*\n|\n")
+
+
+def overlong(telling: Telling) -> list:
+    sentences, length = len(split_sentences(telling.untagged)), len(telling.untagged)
+    found = [f"{sentences} sentences"] if sentences > MAX_SENTENCES else []
+    return found + ([f"{length} characters"] if length > MAX_PROSE else [])
+
+
+def split_sentences(text: str) -> list:
+    """The sentences; what a speaker asks or cries is not over before the words that say who did."""
+    sentences, start = [], 0
+    for match in _SENTENCE_END.finditer(text):
+        sentence, after = text[start:match.start()], text[match.end():match.end() + 80]
+        if "\n" not in match[0] and not _is_over(sentence, match[0], after):
+            continue
+        if re.search(r"\w", sentence):
+            sentences.append(sentence)
+        start = match.end()
+    return sentences + ([text[start:]] if re.search(r"\w", text[start:]) else [])
+
+
+def _is_over(sentence: str, between: str, after: str) -> bool:
+    if _ABBREVIATED.search(sentence) or after[:1].islower():
+        return False
+    quoted = re.match(r"[\"”’'»]", between) and sentence[-1:] in "!?…."
+    return not (quoted and _SAID.search(" ".join(after.split()[:4])) and not re.match(r"[\"“‘«]", after))
+
+
+# 7. Narrator -----------------------------------------------------------------
 # Canon log in, prose out.
 
 
@@ -1025,10 +1483,12 @@ def narrate(canon_log: dict) -> str:
         {"role": "user", "content": digest(canon_log)},
     ]
     with logged_call("narrator", canon_log=canon_log) as record:
-        return chat("narrator", messages, record)
+        prose = chat("narrator", messages, record)
+        record["laws"] = find_broken_laws(canon_log, prose, record["done_reason"])
+        return prose
 
 
-# 7. Notary -------------------------------------------------------------------
+# 8. Notary -------------------------------------------------------------------
 # Transcript in, records with evidence out. A family is a row of FAMILIES, a record
 # schema in notary.schema.json and a section of notary.md; all go one way (DESIGN §9).
 
@@ -1741,7 +2201,7 @@ def _one_record(group: list, source: Source) -> dict:
     return one
 
 
-# 8. Routes -------------------------------------------------------------------
+# 9. Routes -------------------------------------------------------------------
 # HTTP says what the sections above raise, always as {"detail": …}.
 
 app = bottle.Bottle()
@@ -1901,7 +2361,7 @@ app.install(as_http_error)
 app.default_error_handler = error_as_json
 
 
-# 9. Command line -------------------------------------------------------------
+# 10. Command line ------------------------------------------------------------
 # Settings checked, server started and stopped.
 
 

@@ -406,7 +406,7 @@ def test_a_section_uses_only_what_stands_above_it():
     looks_down = {(node.id, node.lineno) for node in ast.walk(tree) if isinstance(node, ast.Name)
                   and node.id in names and names[node.id] > section(node.lineno)}
     assert not looks_down
-    assert len(starts) == 9
+    assert len(starts) == 10
 
 
 def test_the_contents_are_the_banners():
@@ -624,7 +624,7 @@ def test_the_record_of_a_success(ollama, call_log):
     assert record == {
         "role": "narrator", "canon_log": CANON_LOG, "model": "qwen3.5:latest", "options": body["options"],
         "think": False, "messages": body["messages"], "ok": True, "response": PROSE,
-        "raw": "<think>hm</think>\n" + PROSE, "done_reason": "stop", "prompt_eval_count": 400, "eval_count": 60}
+        "raw": "<think>hm</think>\n" + PROSE, "done_reason": "stop", "prompt_eval_count": 400, "eval_count": 60, "laws": []}
 
 
 def test_the_record_of_a_failure(ollama, call_log):
@@ -1104,7 +1104,7 @@ def test_the_understudy_is_installed_once(missing, status, ran, monkeypatch, cap
         assert "130 MB" in capsys.readouterr().err
 
 
-# 6. Narrator -----------------------------------------------------------------
+# 7. Narrator -----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -1142,7 +1142,7 @@ def test_a_real_model_gives_the_same_for_the_same_seed(real_model, call_log, mon
     assert first[1] == again[1]
 
 
-# 7. Notary -------------------------------------------------------------------
+# 8. Notary -------------------------------------------------------------------
 
 TRANSCRIPT = {
     "source_id": "session-1",
@@ -2115,7 +2115,7 @@ def test_a_real_model_notarizes_or_is_honestly_refused(real_model, call_log, mon
     assert all(len(line["messages"][-1]["content"]) <= 2000 for line in lines[1:])
 
 
-# 8. Routes -------------------------------------------------------------------
+# 9. Routes -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("body", "words"), [
@@ -2357,7 +2357,7 @@ def test_health_says_what_it_last_heard_while_ollama_is_too_busy_to_answer(monke
     wait_until(lambda: n.OLLAMA_LAST_HEARD["state"][0] == set())
 
 
-# 9. Command line -------------------------------------------------------------
+# 10. Command line ------------------------------------------------------------
 
 RAW_REQUESTS = [  # bytes on the wire, the status, words of the answer
     (b"nonsense\r\n\r\n", 400, "Bad request"),
@@ -2587,7 +2587,7 @@ def test_the_examples_in_the_docstrings():
     assert doctest.testmod(n).failed == 0
 
 
-# 10. README ------------------------------------------------------------------
+# 11. README ------------------------------------------------------------------
 
 README = (HERE / "README.md").read_text(encoding="utf-8")
 
