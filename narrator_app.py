@@ -6,6 +6,8 @@ prose. Code owns state; the model owns text.
     python narrator_app.py                 with Ollama on this machine
     python narrator_app.py --understudy    without it: a small model stands in
     python narrator_app.py notarize FILE   records with evidence from a transcript
+    python narrator_app.py audit LOG       which laws were broken, how often, at what price
+    python narrator_app.py replay LOG      the same calls again, to another model or prompt
 
 Contents
     1. Settings and roles     every knob, and what each role sends
@@ -16,12 +18,15 @@ Contents
     6. Laws                   what breaks the Narrator's bounds, found by code
     7. Narrator               canon log in, prose out
     8. Notary                 transcript in, records with evidence out
-    9. Routes                 HTTP, and every error as JSON
-    10. Command line          settings checked, server started and stopped
+    9. Audit and replay       a call log read again, and sent again
+    10. Routes                HTTP, and every error as JSON
+    11. Command line          settings checked, server started and stopped
 """
 
 import argparse
+import collections
 import contextlib
+import difflib
 import functools
 import hashlib
 import http.client
@@ -34,11 +39,13 @@ import os
 import queue
 import random
 import re
+import shutil
 import signal
 import socket
 import socketserver
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -46,7 +53,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 from urllib.parse import urlsplit
 from wsgiref.handlers import SimpleHandler
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -495,7 +502,7 @@ def _explain(error) -> str:
 
 
 @contextlib.contextmanager
-def logged_call(role: str, **about):
+def logged_call(role: str, sink=None, **about):
     """The record of one model call, to be filled while it runs; written as one line whatever happens (DESIGN §10).
 
     Without attempts there was no call, and there is no record.
@@ -512,7 +519,7 @@ def logged_call(role: str, **about):
     finally:
         record["latency_ms"] = milliseconds_since(started)
         if record.get("attempts"):
-            write_record(record)
+            (sink or write_record)(record)
 
 
 def milliseconds_since(started: float) -> float:
@@ -523,11 +530,14 @@ LOG_STATE = {"failure": None}                       # why the last record could 
 _LOG_TURN = threading.Lock()
 
 
-def write_record(record: dict) -> None:
-    """Append the record; a log that fails costs one loud line, which holds the record, and nothing else."""
+def write_record(record: dict, path: str | None = None) -> None:
+    """Append the record to the call log, or to `path`, where "" is standard output.
+
+    A log that fails costs one loud line, which holds the record, and nothing else.
+    """
     text = json.dumps(record, ensure_ascii=False, allow_nan=False)
     line = text.encode("utf-8", "backslashreplace") + b"\n"     # a lone surrogate stays the escape it came as
-    path = setting("CALL_LOG_PATH")
+    path = setting("CALL_LOG_PATH") if path is None else path
     try:
         with _LOG_TURN:
             _append(path, line) if path else _write_all(sys.__stdout__.fileno(), line)
@@ -538,13 +548,14 @@ def write_record(record: dict) -> None:
 
 
 def read_records(path: str):
-    """The records of a call log, one after the other; a line that is none is passed over."""
+    """The lines of a call log one after the other: number and record, or number and why it is none."""
     with open(path, "rb") as log:
-        for line in log:
-            with contextlib.suppress(ValueError):
+        for number, line in enumerate(log, 1):
+            try:
                 record = parse_json(line.decode())
-                if isinstance(record, dict):
-                    yield record
+                yield number, record if isinstance(record, dict) else "it is no JSON object"
+            except ValueError as error:
+                yield number, shorten(str(error), 100)
 
 
 def call_log_state() -> str:
@@ -600,9 +611,14 @@ def chat(role: str, messages: list, record: dict, *, format: dict | None = None,
 
     `record` gets the call log's fields.
     """
-    body, timeout = chat_body(role, messages, format), role_timeout(role)
+    return send_chat(chat_body(role, messages, format), role_timeout(role), record, raw)
+
+
+def send_chat(body: dict, timeout: float, record: dict, raw: bool = False) -> str:
+    """What chat() gives, for a body of POST /api/chat that is made already."""
+    system = body["messages"][0]["content"]
     record.update({key: body.get(key) for key in ("model", "options", "think", "messages")},
-                  prompt_sha256=hashlib.sha256(messages[0]["content"].encode()).hexdigest(), attempts=[],
+                  prompt_sha256=hashlib.sha256(system.encode("utf-8", "replace")).hexdigest(), attempts=[],
                   **({"format": body["format"]} if "format" in body else {}))
     for last in (False, True):
         try:
@@ -1699,8 +1715,8 @@ def question(fingerprint: str, text: str) -> str:
 def remembered_answers(path: str) -> dict:
     """The accepted answers of a call log, (text, done_reason) by question()."""
     answers = {}
-    for record in read_records(path):
-        if record.get("role") == "notary" and record.get("accepted") is True:
+    for _, record in read_records(path):
+        if isinstance(record, dict) and record.get("role") == "notary" and record.get("accepted") is True:
             with contextlib.suppress(KeyError, TypeError, IndexError):
                 key = question(record["fingerprint"], record["messages"][1]["content"])
                 answers[key] = record.get("raw", record["response"]), record["done_reason"]
@@ -2201,7 +2217,303 @@ def _one_record(group: list, source: Source) -> dict:
     return one
 
 
-# 9. Routes -------------------------------------------------------------------
+# 9. Audit and replay ---------------------------------------------------------
+# Which model keeps the laws, at what price, on a log that was played: without a judge,
+# offline, in constant memory (DESIGN §13).
+
+
+_NOT_WHOLE = (LookupError, TypeError, AttributeError, ValueError)      # what reading a record that isn't one raises
+
+
+class Tally:
+    """What is counted of many calls. Latencies are kept to three digits, so that it stays small."""
+
+    def __init__(self):
+        self.calls = self.failures = self.cut_off = self.tokens = self.same = 0
+        self.seconds, self.latencies, self.broken = 0.0, collections.Counter(), collections.Counter()
+
+    def add(self, record: dict, laws: list, same: bool = False) -> None:
+        latency = record["latency_ms"] / 1000
+        self.calls += 1
+        self.failures += not record["ok"]
+        self.cut_off += record.get("done_reason") == "length"
+        self.same += same
+        self.broken.update({finding["law"] for finding in laws} | ({"any"} if laws else set()))
+        if record["ok"]:
+            self.latencies[float(f"{latency:.3g}")] += 1
+            self.tokens += record.get("eval_count") or 0
+            self.seconds += latency
+
+    def percentile(self, share: float) -> float | None:
+        """The latency in seconds that this share of the answered calls kept to."""
+        wanted = share * sum(self.latencies.values())
+        counts = itertools.accumulate(sorted(self.latencies.items()), lambda sum_, item: (item[0], sum_[1] + item[1]))
+        return next((latency for latency, count in counts if count >= wanted), None)
+
+    def per_hundred(self, law: str) -> float | None:
+        answered = self.calls - self.failures
+        return 100 * self.broken[law] / answered if answered else None
+
+    def rows(self) -> dict:
+        """The measures by name, as text."""
+        speed = self.tokens / self.seconds if self.seconds else None
+        return {
+            "failures": str(self.failures), "cut off": str(self.cut_off),
+            "latency, median s": _figure(self.percentile(0.5)), "latency, 95th s": _figure(self.percentile(0.95)),
+            "tokens/s": _figure(speed), "laws broken, per 100": _figure(self.per_hundred("any")),
+            **{f"  {law.name}": _figure(self.per_hundred(law.name)) for law in LAWS if self.broken[law.name]},
+        }
+
+
+def _figure(number: float | None) -> str:
+    return "-" if number is None else f"{number:.1f}" if number < 100 else f"{number:.0f}"
+
+
+def audit(path: str, show=lambda number, finding: None) -> dict:
+    """The Tally of the narrations in a call log, by (model, prompt hash); `show` hears of each finding.
+
+    Any log this product ever wrote will do: laws that a line hasn't got are found now.
+    """
+    tallies = {}
+    for number, record in log_records(path):
+        if record.get("role") != "narrator":
+            continue
+        try:
+            laws = logged_laws(record)
+            tally = tallies.setdefault((record["model"], record.get("prompt_sha256", "")[:8]), Tally())
+            tally.add(record, laws)
+        except _NOT_WHOLE as error:
+            say(f"line {number} isn't a whole record and is passed over: {type(error).__name__} {error}")
+            continue
+        for finding in laws:
+            show(number, finding)
+    return tallies
+
+
+def logged_laws(record: dict) -> list:
+    """The findings of a narrator's record; made now where its line is older than the laws."""
+    if not record["ok"]:
+        return []
+    if "laws" in record:
+        return record["laws"]
+    return find_broken_laws(record["canon_log"], record["response"], record.get("done_reason"))
+
+
+def log_records(path: str):
+    """The numbers and records of a call log's lines; one that can't be read is named and passed over."""
+    try:
+        for number, record in read_records(path):
+            if isinstance(record, dict):
+                yield number, record
+            else:
+                say(f"line {number} can't be read and is passed over: {record}")
+    except OSError as error:
+        raise SettingError(f"can't read {path}: {_why(error)}") from error
+
+
+def table(columns: dict) -> str:
+    """Text columns side by side, the first with the names of the rows; a row that a column hasn't got is 0.0."""
+    names = list(dict.fromkeys(name for rows in columns.values() for name in rows))
+    order = ["narrations", "calls", "same as before", *Tally().rows(), *(f"  {law.name}" for law in LAWS)]
+    names.sort(key=order.index)
+    lines = [["", *columns], *([name, *(rows.get(name, "0.0") for rows in columns.values())] for name in names)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    return "\n".join("  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines)
+
+
+class Turn(NamedTuple):
+    """One logged call and what came of sending it again."""
+
+    old: dict
+    new: dict
+    old_laws: list
+    new_laws: list
+    change: dict | None                             # of a notary's call: records "added", "lost", "changed"
+
+    @property
+    def same(self) -> bool:
+        if not self.old["ok"] or not self.new["ok"]:
+            return False
+        return not any(self.change.values()) if self.change else own_text(self.old) == own_text(self.new)
+
+    @property
+    def worse(self) -> bool:
+        return len(self.new_laws) > len(self.old_laws) or (self.old["ok"] and not self.new["ok"])
+
+
+def replay(path: str, models: list, prompt: str | None, roles: list, limit: int | None, done) -> None:
+    """Send the calls of a log again, to each model in turn; `done` gets each Turn. Answers are lines on standard output.
+
+    With a `prompt`, digest and system prompt are made anew from the logged canon log; else the request is sent as it was.
+    """
+    for model in models:
+        for number, record in itertools.islice(replayable(path, prompt, roles), limit):
+            try:
+                done(replayed(record, model, prompt))
+            except _NOT_WHOLE as error:
+                say(f"line {number} isn't a whole record and is passed over: {type(error).__name__} {error}")
+
+
+def replayable(path: str, prompt: str | None, roles: list):
+    """The numbered records that can be sent again: of these roles, and with a canon log where one is to be rendered."""
+    for number, record in log_records(path):
+        if record.get("role") in roles and record.get("messages") and (prompt is None or "canon_log" in record):
+            yield number, record
+
+
+def replayed(record: dict, model: str | None, prompt: str | None) -> Turn:
+    """The logged call sent again, and how it compares."""
+    role, messages = record["role"], record["messages"]
+    if prompt is not None:
+        messages = [{"role": "system", "content": prompt}, {"role": "user", "content": digest(record["canon_log"])}]
+    body = {**chat_body(role, messages, record.get("format")), "options": dict(record["options"]),
+            "model": model or record["model"], "think": record.get("think")}
+    if body["think"] is None:
+        del body["think"]
+    kept = {key: record[key] for key in ("canon_log", "family", "source_id", "chunk", "fingerprint") if key in record}
+    to_stdout = functools.partial(write_record, path="")
+    with contextlib.suppress(ModelError), logged_call(role, to_stdout, replay_of=record.get("id"), **kept) as new:
+        send_chat(body, role_timeout(role), new, role == "notary")
+        if role == "narrator":
+            new["laws"] = find_broken_laws(record["canon_log"], new["response"], new["done_reason"])
+    old_laws = logged_laws(record) if role == "narrator" else []
+    change = compare_records(record, new) if role == "notary" else None
+    return Turn(record, new, old_laws, new.get("laws", []), change)
+
+
+def own_text(record: dict) -> str:
+    """The model's own text."""
+    return record.get("raw", record["response"])
+
+
+def compare_records(old: dict, new: dict) -> dict | None:
+    """Names of a notary answer's records that are "added", "lost" or "changed"; None when either isn't an answer."""
+    try:
+        key = FAMILIES[old["family"]]["name"]
+        before, after = ({(name, number): record for name, group in _by_name(own_text(one), key).items()
+                          for number, record in enumerate(group)} for one in (old, new))
+    except _NOT_WHOLE:
+        return None
+    both = before.keys() & after.keys()
+    return {
+        "added": [name for name, _ in after.keys() - both], "lost": [name for name, _ in before.keys() - both],
+        "changed": [name for name, number in both if before[name, number] != after[name, number]],
+    }
+
+
+def _by_name(raw: str, key: str) -> dict:
+    """The records of an answer, listed by their folded names."""
+    groups = {}
+    for record in parse_answer(raw)["records"]:
+        groups.setdefault(fold(record[key]), []).append(record)
+    return groups
+
+
+# The page
+
+REPORT_HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Replay of {{name}}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<style>
+:root { color-scheme: light dark; --line: #8884; --old: #c0392b33; --new: #27ae6033 }
+body { font: 1rem/1.55 Georgia, serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem }
+h1 { font-size: 1.3rem } pre, .facts { font: .8rem/1.5 ui-monospace, monospace }
+pre { overflow-x: auto; white-space: pre-wrap } pre.totals { white-space: pre }
+nav { position: sticky; top: 0; background: Canvas; padding: .5rem 0; border-bottom: 1px solid var(--line) }
+button { font: inherit; font-size: .85rem; margin-right: .4rem } button[aria-pressed=true] { font-weight: bold }
+article { border-bottom: 1px solid var(--line); padding: 1rem 0 }
+.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 1.5rem } .pair > div { white-space: pre-wrap; overflow-wrap: anywhere }
+del { background: var(--old); text-decoration: none } ins { background: var(--new); text-decoration: none }
+.facts { opacity: .8; white-space: normal } .law { color: #c0392b; font-weight: bold }
+@media (max-width: 45rem) { .pair { grid-template-columns: 1fr } }
+body[data-show=different] article:not(.different), body[data-show=worse] article:not(.worse),
+body[data-show=failed] article:not(.failed) { display: none }
+</style>
+<h1>Replay of {{name}}</h1>
+<pre class="totals">{{totals}}</pre>
+<nav>
+% for show, count in counts.items():
+<button data-show="{{show}}" aria-pressed="{{'true' if show == 'all' else 'false'}}">{{show}} ({{count}})</button>
+% end
+</nav>
+<script>
+for (const button of document.querySelectorAll("button")) button.onclick = () => {
+  document.body.dataset.show = button.dataset.show;
+  for (const other of document.querySelectorAll("button")) other.setAttribute("aria-pressed", other === button);
+};
+</script>
+"""
+REPORT_TURN = """<article class="{{' '.join(kinds)}}">
+<details><summary class="facts">{{ts}} · {{model}} · {{', '.join(kinds) or 'same'}}</summary><pre>{{digest}}</pre></details>
+<div class="pair">
+% for side, words in (("old", old), ("new", new)):
+<div>\\\\
+% for mark, text in words:
+% if mark:
+<{{tag[side]}}>{{text}}</{{tag[side]}}>\\\\
+% else:
+{{text}}\\\\
+% end
+% end
+
+<p class="facts">{{facts[side]}}
+% for finding in laws[side]:
+<br><span class="law">{{finding["law"]}}</span> {{finding["text"]}}
+% end
+</p></div>
+% end
+</div></article>
+"""
+
+
+class Report:
+    """A page of Turns; `turns` is a file that keeps them until the totals, which stand on top, are known."""
+
+    def __init__(self, name: str, turns: TextIO):
+        self.name, self.turns = name, turns
+        self.counts = collections.Counter(all=0, different=0, worse=0, failed=0)
+
+    def add(self, turn: Turn) -> None:
+        is_so = {"different": not turn.same, "worse": turn.worse, "failed": not turn.new["ok"]}
+        kinds = [kind for kind, is_it in is_so.items() if is_it]
+        self.counts.update(["all", *kinds])
+        old, new = marked(_told(turn.old), _told(turn.new))
+        self.turns.write(bottle.template(
+            REPORT_TURN, kinds=kinds, ts=turn.old.get("ts", ""), model=turn.new["model"], old=old, new=new,
+            tag={"old": "del", "new": "ins"}, digest=turn.new["messages"][1]["content"],
+            laws={"old": turn.old_laws, "new": turn.new_laws},
+            facts={"old": _price(turn.old, None), "new": _price(turn.new, turn.change)}))
+
+    def write(self, path: str, totals: str) -> None:
+        self.turns.seek(0)
+        with open(path, "w", encoding="utf-8") as page:
+            page.write(bottle.template(REPORT_HEAD, name=self.name, totals=totals, counts=self.counts))
+            shutil.copyfileobj(self.turns, page)
+
+
+def _told(record: dict) -> str:
+    return record["response"] if record["ok"] else f"({record.get('error', 'failed')})"
+
+
+def _price(record: dict, change: dict | None) -> str:
+    """What stands below a text: model, latency, and of a notary's answer what changed."""
+    changes = [f"{kind}: {', '.join(names)}" for kind, names in (change or {}).items() if names]
+    return " · ".join([record["model"], f"{record['latency_ms'] / 1000:.1f} s", *changes])
+
+
+def marked(old: str, new: str) -> tuple:
+    """Both texts as (marked, text) pieces: marked is what the other one hasn't got, word by word."""
+    one, other, pieces = re.findall(r"\s+|\S+", old), re.findall(r"\s+|\S+", new), ([], [])
+    if max(len(one), len(other)) > 5000:            # comparing takes the square of it
+        return [(old != new, old)], [(old != new, new)]
+    for kind, i, j, k, m in difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        for side, words in ((0, one[i:j]), (1, other[k:m])):
+            if words:
+                pieces[side].append((kind != "equal", "".join(words)))
+    return pieces
+
+
+# 10. Routes ------------------------------------------------------------------
 # HTTP says what the sections above raise, always as {"detail": …}.
 
 app = bottle.Bottle()
@@ -2361,7 +2673,7 @@ app.install(as_http_error)
 app.default_error_handler = error_as_json
 
 
-# 10. Command line ------------------------------------------------------------
+# 11. Command line ------------------------------------------------------------
 # Settings checked, server started and stopped.
 
 
@@ -2395,6 +2707,20 @@ def parse_arguments(argv: list | None) -> argparse.Namespace:
     notary.add_argument("-o", "--output", help="the file to write the artifacts to (default: standard output)")
     notary.add_argument("--understudy", **{**understudy, "default": argparse.SUPPRESS})
     notary.set_defaults(run=run_notary)
+    auditor = commands.add_parser("audit", help="which laws a log's narrations broke, how often, at what price")
+    auditor.add_argument("file", help="a call log")
+    auditor.add_argument("--show", action="store_true", help="list what broke a law")
+    auditor.set_defaults(run=run_audit)
+    player = commands.add_parser("replay", help="send a log's calls again; each answer is a log line on standard output")
+    player.add_argument("file", help="a call log")
+    player.add_argument("--model", nargs="+", action="extend", metavar="MODEL", help="to whom (default: as logged)")
+    player.add_argument("--render", action="store_true", help="make digest and prompt anew from the logged canon log")
+    player.add_argument("--prompt", metavar="FILE", help="with this system prompt instead of narrator.md; implies --render")
+    player.add_argument("--role", choices=ROLES, help="only this role's calls")
+    player.add_argument("--limit", type=_count_argument, metavar="N", help="only the first N calls")
+    player.add_argument("-o", "--output", metavar="FILE", help="a page with the old and the new answers side by side")
+    player.add_argument("--understudy", **{**understudy, "default": argparse.SUPPRESS})
+    player.set_defaults(run=run_replay)
     return parser.parse_args(argv)
 
 
@@ -2403,6 +2729,12 @@ def _port_argument(text: str) -> int:
         return parse_port(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _count_argument(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) < 1:
+        raise argparse.ArgumentTypeError("it must be a whole number above 0")
+    return int(text)
 
 
 def run_service(arguments: argparse.Namespace) -> int:
@@ -2437,16 +2769,18 @@ def run_notary(arguments: argparse.Namespace) -> int:
         say("CALL_LOG_PATH isn't set: this run keeps no call log, and the same command will ask for everything again")
         os.environ["CALL_LOG_PATH"] = os.devnull    # standard output is for the artifacts
     remembered, progress = remembered_answers(setting("CALL_LOG_PATH")), Progress(len(families))
+    artifacts = []
     with artifacts_file(arguments.output) as output:
-        artifacts = []
-        for family in families:
+        for place, family in enumerate(families):
+            def tell(number, chunks, place=place, family=family):
+                progress.tell(place + (number - 1) / chunks, f"{family}: chunk {number} of {chunks}")
+
             try:
-                artifacts.append(notarize(family, transcript, remembered, functools.partial(progress.tell, family)))
+                artifacts.append(notarize(family, transcript, remembered, tell))
             except NarratorError as error:
-                progress.failed(family, error)
+                progress.interrupt(f"{family} failed: {error}", *getattr(error, "issues", []))
             except KeyboardInterrupt:
-                progress.end()
-                say("interrupted; what was accepted is in the call log, and the same command goes on from there")
+                progress.interrupt("interrupted; what was accepted is in the call log, and the same command goes on from there")
                 raise
         output.write(json.dumps(artifacts, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
     progress.end()
@@ -2523,35 +2857,92 @@ def artifacts_file(path: str | None):
 
 
 class Progress:
-    """What a long run says on standard error: one line that changes in a terminal, else a line a chunk."""
+    """What a long run says on standard error: one line that changes in a terminal, else a line a step."""
 
-    def __init__(self, families: int):
-        self.families, self.started, self.done, self.share = families, time.monotonic(), 0, 0.0
+    def __init__(self, total: int):
+        self.total, self.started = total, time.monotonic()
         self.live = bool(sys.stderr and sys.stderr.isatty())
 
-    def tell(self, family: str, number: int, total: int) -> None:
-        done = self.done + (number - 1) / total
+    def tell(self, done: float, text: str) -> None:
         spent = time.monotonic() - self.started
-        left = f", about {spent / done * (self.families - done) / 60:.0f} min left" if done else ""
-        self._show(f"{family}: chunk {number} of {total} ({self.done + 1} of {self.families} families{left})")
-        if number == total:
-            self.done += 1
-
-    def failed(self, family: str, error: NarratorError) -> None:
-        self.end()
-        for line in [f"{family} failed: {error}", *getattr(error, "issues", [])]:
-            say(line)
-
-    def end(self) -> None:
-        if self.live:
-            sys.stderr.write("\n")
-
-    def _show(self, text: str) -> None:
+        left = f", about {spent / done * (self.total - done) / 60:.0f} min left" if done else ""
+        text = f"{text} ({int(done) + 1} of {self.total}{left})"
         if self.live:
             sys.stderr.write(f"\r{text[:78].ljust(79)}")
             sys.stderr.flush()
         else:
             say(text)
+
+    def end(self) -> None:
+        if self.live:
+            sys.stderr.write("\n")
+
+    def interrupt(self, *lines: str) -> None:
+        self.end()
+        for line in lines:
+            say(line)
+
+
+def run_audit(arguments: argparse.Namespace) -> int:
+    """Print the measures of each model and prompt, side by side."""
+    def show(number, finding):
+        if arguments.show:
+            print_text(f"line {number}: {finding['law']}: {finding['text']}\n")
+
+    tallies = audit(arguments.file, show)
+    if not tallies:
+        raise SettingError(f"{arguments.file} has no narrations")
+    print_text(table({f"{shorten(model, 40)} {prompt}": {"narrations": str(tally.calls), **tally.rows()}
+                      for (model, prompt), tally in tallies.items()}) + "\n")
+    return 0
+
+
+def print_text(text: str) -> None:
+    """On standard output, as UTF-8 whatever the machine's locale is."""
+    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+    sys.stdout.buffer.flush()
+
+
+def run_replay(arguments: argparse.Namespace) -> int:
+    """Replay, then say how the models compare; 130 when it was interrupted, with what was done until then."""
+    check_settings()
+    prompt = read_prompt(arguments.prompt) if arguments.prompt else system_prompt("narrator") if arguments.render else None
+    models = arguments.model or [UNDERSTUDY if arguments.understudy else None]
+    roles = [arguments.role] if arguments.role else list(ROLES)
+    calls = itertools.islice(replayable(arguments.file, prompt, roles), arguments.limit)
+    progress = Progress(sum(1 for _ in calls) * len(models))
+    tallies, status = {"before": Tally()}, 0
+
+    def done(turn):
+        name = turn.new["model"]
+        if set(tallies) <= {"before", name}:        # the first model's round
+            tallies["before"].add(turn.old, turn.old_laws)
+        tallies.setdefault(name, Tally()).add(turn.new, turn.new_laws, turn.same)
+        progress.tell(sum(tally.calls for tally in tallies.values()) - tallies["before"].calls - 1, name)
+        if arguments.output:
+            report.add(turn)
+
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="backslashreplace") as turns:
+        report = Report(Path(arguments.file).name, turns)
+        try:
+            replay(arguments.file, models, prompt, roles, arguments.limit, done)
+        except KeyboardInterrupt:
+            status = 130                            # what is done is shown
+        progress.end()
+        totals = table({name: {"calls": str(tally.calls), "same as before": str(tally.same), **tally.rows()}
+                        for name, tally in tallies.items()})
+        say(f"replayed\n{totals}")
+        if arguments.output:
+            report.write(arguments.output, totals)
+    return status
+
+
+def read_prompt(path: str) -> str:
+    """A system prompt from any file. Raises SettingError."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig").strip()
+    except (OSError, ValueError) as error:
+        raise SettingError(f"can't read {path}: {_why(error)}") from error
 
 
 def serve(host: str, port: int) -> None:

@@ -406,7 +406,7 @@ def test_a_section_uses_only_what_stands_above_it():
     looks_down = {(node.id, node.lineno) for node in ast.walk(tree) if isinstance(node, ast.Name)
                   and node.id in names and names[node.id] > section(node.lineno)}
     assert not looks_down
-    assert len(starts) == 10
+    assert len(starts) == 11
 
 
 def test_the_contents_are_the_banners():
@@ -2071,11 +2071,11 @@ def test_the_party_of_the_command_line(text, party):
 def test_progress_in_a_terminal_is_one_line_with_the_time_left(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     progress = n.Progress(2)
-    progress.tell("spells", 1, 2)
-    progress.tell("spells", 2, 2)
+    progress.tell(0, "spells: chunk 1 of 2")
+    progress.tell(0.5, "spells: chunk 2 of 2")
     progress.end()
     said = capsys.readouterr().err
-    assert "spells: chunk 2 of 2 (1 of 2 families, about 0 min left)" in said
+    assert "spells: chunk 2 of 2 (1 of 2, about 0 min left)" in said
     assert (said.count("\n"), said.count("\r")) == (1, 2)
 
 
@@ -2115,7 +2115,7 @@ def test_a_real_model_notarizes_or_is_honestly_refused(real_model, call_log, mon
     assert all(len(line["messages"][-1]["content"]) <= 2000 for line in lines[1:])
 
 
-# 9. Routes -------------------------------------------------------------------
+# 10. Routes ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("body", "words"), [
@@ -2357,7 +2357,7 @@ def test_health_says_what_it_last_heard_while_ollama_is_too_busy_to_answer(monke
     wait_until(lambda: n.OLLAMA_LAST_HEARD["state"][0] == set())
 
 
-# 10. Command line ------------------------------------------------------------
+# 11. Command line ------------------------------------------------------------
 
 RAW_REQUESTS = [  # bytes on the wire, the status, words of the answer
     (b"nonsense\r\n\r\n", 400, "Bad request"),
@@ -2587,7 +2587,7 @@ def test_the_examples_in_the_docstrings():
     assert doctest.testmod(n).failed == 0
 
 
-# 11. README ------------------------------------------------------------------
+# 12. README ------------------------------------------------------------------
 
 README = (HERE / "README.md").read_text(encoding="utf-8")
 
