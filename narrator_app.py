@@ -27,6 +27,7 @@ import argparse
 import collections
 import contextlib
 import difflib
+import errno
 import functools
 import hashlib
 import http.client
@@ -39,10 +40,12 @@ import os
 import queue
 import random
 import re
+import select
 import shutil
 import signal
 import socket
 import socketserver
+import stat
 import subprocess
 import sys
 import tempfile
@@ -67,6 +70,8 @@ if os.name == "nt":
     import msvcrt
 else:
     import fcntl
+
+    _ALONE_AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 # 1. Settings and roles -------------------------------------------------------
 # Environment beats default; a bad value stops the start and names its variable.
@@ -116,6 +121,7 @@ HEALTH_SECONDS = 3                                  # how long /health waits for
 HEALTH_BUSY_SECONDS = 0.025                         # how long when what it said last is still fresh
 HEALTH_FRESH_SECONDS = 10                           # how long that is
 WARM_UP_SECONDS = 600                               # a large model loads slowly
+LOG_SECONDS = 2                                     # how long a record waits for a log that is locked or isn't read
 HERE = Path(__file__).resolve().parent
 
 
@@ -218,8 +224,9 @@ def parse_json(text: str):
 def _unique_keys(pairs: list) -> dict:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {shorten(repr(next(k for k in keys if keys.count(k) > 1)), 60)} is repeated")
+        seen = set()
+        key = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise ValueError(f"the key {shorten(repr(key), 60)} is repeated")
     return found
 
 
@@ -289,7 +296,7 @@ def parse_base_url(text: str) -> str:
     if rest.count(":") > 1 and "[" not in rest:
         rest = f"[{rest}]"                          # a bare IPv6 address
     match = _HOST_PORT.fullmatch(rest)
-    if not match or (scheme_given and not rest) or (rest.startswith("[") and not as_address(match[1])):
+    if not match or (scheme_given and not rest) or (rest.startswith("[") and not (":" in match[1] and as_address(match[1]))):
         raise ValueError("it must be only a scheme, a host and a port, such as http://127.0.0.1:11434")
     host, port = match[1].lower(), match[2] or ("" if scheme_given else "11434")
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
@@ -386,17 +393,27 @@ def in_prompt(text: str) -> str:
 
 
 def system_prompt(role: str) -> str:
-    """The role's prompt file, read again when it has changed. Raises SettingError."""
-    name = ROLES[role]["prompt"]
+    """The role's prompt file, read again when it has changed. Raises SettingError.
+
+    While the file is empty or gone, as it is for a moment when an editor saves it, the last text stands.
+    """
+    path = HERE / ROLES[role]["prompt"]
     try:
-        stat = (HERE / name).stat()
-        return _prompt_text(HERE / name, stat.st_mtime_ns, stat.st_size)
+        now = path.stat()
+        stamp = now.st_mtime_ns, now.st_size
+        if path not in _PROMPTS or _PROMPTS[path][0] != stamp:
+            _PROMPTS[path] = stamp, _prompt_text(path)
     except (OSError, ValueError) as error:
-        raise SettingError(f"the prompt file {name} can't be used: {_why(error)}") from error
+        if path not in _PROMPTS:
+            raise SettingError(f"the prompt file {ROLES[role]['prompt']} can't be used: {_why(error)}") from error
+        say(f"the prompt file {path.name} can't be used: {_why(error)}; the text from before stands")
+    return _PROMPTS[path][1]
 
 
-@functools.lru_cache(maxsize=16)
-def _prompt_text(path: Path, changed_ns: int, size: int) -> str:
+_PROMPTS = {}                                       # path: when it was changed, its text
+
+
+def _prompt_text(path: Path) -> str:
     text = path.read_text(encoding="utf-8-sig").strip()
     if not text:
         raise ValueError("it is empty")
@@ -526,7 +543,7 @@ def milliseconds_since(started: float) -> float:
     return round((time.perf_counter() - started) * 1000, 1)
 
 
-LOG_STATE = {"failure": None}                       # why the last record could not be written
+LOG_STATE = {"failure": None, "half": False}        # why the last record isn't there; whether standard output has half of it
 _LOG_TURN = threading.Lock()
 
 
@@ -539,8 +556,12 @@ def write_record(record: dict, path: str | None = None) -> None:
     line = text.encode("utf-8", "backslashreplace") + b"\n"     # a lone surrogate stays the escape it came as
     path = setting("CALL_LOG_PATH") if path is None else path
     try:
-        with _LOG_TURN:
-            _append(path, line) if path else _write_all(sys.__stdout__.fileno(), line)
+        if not _LOG_TURN.acquire(timeout=LOG_SECONDS):
+            raise TimeoutError("another record is stuck")
+        try:
+            _append(path, line) if path else _write_out(sys.__stdout__.fileno(), line)
+        finally:
+            _LOG_TURN.release()
         LOG_STATE["failure"] = None
     except (OSError, AttributeError, ValueError) as error:      # the last two: a standard output that isn't there
         LOG_STATE["failure"] = _why(error)
@@ -587,19 +608,44 @@ def _append(path: str, line: bytes) -> None:
 
 
 def _open_log(path: str) -> int:
+    """The log's descriptor; a named pipe must have its reader."""
+    if os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
+        return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
 
 
 def _lock(log: int) -> None:
+    """Hold the log alone, or raise TimeoutError; what can't be locked at all, appending has to do for."""
     if os.name == "nt":
         os.lseek(log, 2**31 - 2, os.SEEK_SET)       # a byte that no record reaches
-    with contextlib.suppress(OSError):              # what can't be locked, appending has to do for
-        msvcrt.locking(log, msvcrt.LK_LOCK, 1) if os.name == "nt" else fcntl.flock(log, fcntl.LOCK_EX)
+    ends = time.monotonic() + LOG_SECONDS
+    while True:
+        try:
+            return msvcrt.locking(log, msvcrt.LK_NBLCK, 1) if os.name == "nt" else fcntl.flock(log, _ALONE_AT_ONCE)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+                return None
+        if time.monotonic() > ends:
+            raise TimeoutError("another program holds it")
+        time.sleep(0.005)
 
 
 def _write_all(log: int, line: bytes) -> None:
     while line:
         line = line[os.write(log, line):]
+
+
+def _write_out(log: int, line: bytes) -> None:
+    """The line to standard output, where it can be a pipe that nobody reads: that must not stop the service."""
+    is_pipe = os.name != "nt" and not stat.S_ISREG(os.fstat(log).st_mode)
+    step = select.PIPE_BUF if is_pipe else len(line)                    # so much at once never blocks when select() says so
+    pieces = [line[start:start + step] for start in range(0, len(line), step)]
+    for piece in ([b"\n", *pieces] if LOG_STATE["half"] else pieces):
+        if is_pipe and not select.select([], [log], [], LOG_SECONDS)[1]:
+            raise TimeoutError("nobody reads standard output; set CALL_LOG_PATH")
+        LOG_STATE["half"] = True
+        _write_all(log, piece)
+    LOG_STATE["half"] = False
 
 
 # 4. Model call ---------------------------------------------------------------
@@ -677,7 +723,8 @@ def usable_answer(reply: dict, raw: bool = False) -> dict:
     return {
         "response": spoken,
         **({"raw": content} if content != spoken else {}),
-        **{key: reply.get(key) for key in ("done_reason", "prompt_eval_count", "eval_count")},
+        **{key: reply.get(key) if type(reply.get(key)) is kind else None
+           for key, kind in (("done_reason", str), ("prompt_eval_count", int), ("eval_count", int))},
     }
 
 
@@ -703,7 +750,7 @@ def ask_ollama(method: str, path: str, body: dict | None, seconds: float) -> dic
     except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
         raise ModelError(f"Ollama at {address} gave no complete answer within {seconds:g} seconds. A smaller model is"
                          " faster; the timeout settings allow for a slower one") from error
-    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
         raise ModelError(f"the connection to Ollama at {address} failed ({_root_cause(error)})."
                          " Is `ollama serve` running?") from error
     if not 200 <= response.status_code < 300:
@@ -770,10 +817,10 @@ def _proxies_and_certificates(address: str) -> dict:
     """Proxies and certificates as the environment has them, for an Ollama that isn't on this machine."""
     if is_loopback(urlsplit(address).hostname):
         return {"proxies": {}}
-    return {
-        "proxies": requests.utils.get_environ_proxies(address),
-        "verify": os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True,
-    }
+    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
+    if bundle is not True and not os.path.exists(bundle):
+        raise SettingError("REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names a file that isn't there")
+    return {"proxies": requests.utils.get_environ_proxies(address), "verify": bundle}
 
 
 class DeadlineReader(io.RawIOBase):
@@ -828,22 +875,24 @@ def available_models() -> set:
     return {full_name(name) for name in names if isinstance(name, str)}
 
 
-OLLAMA_LAST_HEARD = {"at": float("-inf"), "state": (set(), "")}    # what ollama_state() last heard, and when
+OLLAMA_LAST_HEARD = {"asked": float("-inf"), "state": (set(), "")}     # what ollama_state() heard last, and when it asked
 
 
 def ollama_state() -> tuple:
     """Ollama's models and "ok" or what is wrong; what was heard seconds ago while Ollama is too busy to say it now."""
+    asked = time.monotonic()
 
     def ask():
         try:
             state = available_models(), "ok"
         except NarratorError as error:
             state = set(), error.detail()[error.key]
-        OLLAMA_LAST_HEARD.update(at=time.monotonic(), state=state)
+        if asked > OLLAMA_LAST_HEARD["asked"]:      # an older question may be answered later
+            OLLAMA_LAST_HEARD.update(asked=asked, state=state)
 
+    known = asked - OLLAMA_LAST_HEARD["asked"] < HEALTH_FRESH_SECONDS
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    known = time.monotonic() - OLLAMA_LAST_HEARD["at"] < HEALTH_FRESH_SECONDS
     asking.join(HEALTH_BUSY_SECONDS if known else None)
     return OLLAMA_LAST_HEARD["state"]
 
@@ -2422,7 +2471,8 @@ pre { overflow-x: auto; white-space: pre-wrap } pre.totals { white-space: pre }
 nav { position: sticky; top: 0; background: Canvas; padding: .5rem 0; border-bottom: 1px solid var(--line) }
 button { font: inherit; font-size: .85rem; margin-right: .4rem } button[aria-pressed=true] { font-weight: bold }
 article { border-bottom: 1px solid var(--line); padding: 1rem 0 }
-.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 1.5rem } .pair > div { white-space: pre-wrap; overflow-wrap: anywhere }
+.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 1.5rem }
+.pair > div { white-space: pre-wrap; overflow-wrap: anywhere }
 del { background: var(--old); text-decoration: none } ins { background: var(--new); text-decoration: none }
 .facts { opacity: .8; white-space: normal } .law { color: #c0392b; font-weight: bold }
 @media (max-width: 45rem) { .pair { grid-template-columns: 1fr } }
@@ -2570,7 +2620,7 @@ def read_body(limit: int) -> bytes:
         raise RequestError(415, "send the body as Content-Type: application/json")
     if "HTTP_TRANSFER_ENCODING" in request.environ:
         raise RequestError(411, "send the body in one piece, with a Content-Length")
-    length = request.environ.get("CONTENT_LENGTH") or "0"
+    length = request.environ.get("CONTENT_LENGTH", "").strip() or "0"
     if not re.fullmatch("[0-9]{1,18}", length):
         raise RequestError(400, "Content-Length must be the body's number of bytes")
     if int(length) > limit:
@@ -2748,7 +2798,7 @@ def run_service(arguments: argparse.Namespace) -> int:
 
 def check_settings() -> None:
     """Read everything once that a call will read. Raises SettingError."""
-    setting("OLLAMA_BASE_URL", parse_base_url)
+    _proxies_and_certificates(setting("OLLAMA_BASE_URL", parse_base_url))
     allowed_origins()
     check_roles()
     read_schema("canon-log.schema.json")
@@ -2949,13 +2999,23 @@ def serve(host: str, port: int) -> None:
     """Answer until Ctrl-C or SIGTERM, then until the running calls are answered. Raises SettingError."""
     try:
         server = Server((host, port), Handler)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise SettingError(f"can't listen on NARRATOR_HOST {host}, NARRATOR_PORT {port}: {_why(error)}") from error
     for name in ("SIGINT", "SIGTERM"):
         signal.signal(getattr(signal, name), functools.partial(_stop_at_signal, server))
-    threading.Thread(target=greet, args=(host, server.server_port), daemon=True).start()
+    allow_many_connections()
+    threading.Thread(target=greet, args=(server.server_name, server.server_port), daemon=True).start()
     server.serve_forever()
     server.server_close()                           # waits for the running calls
+
+
+def allow_many_connections() -> None:
+    """As many open files as this process may have: each client is one, and 256, as on a Mac, is few."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # which Windows hasn't got, nor the limit
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 < hard < 65536 else 65536, hard))
 
 
 def _stop_at_signal(server: "Server", number: int, _frame) -> None:
@@ -2993,15 +3053,24 @@ class Server(socketserver.ThreadingMixIn, WSGIServer):
 
     def __init__(self, address: tuple, handler: type):
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self.connections = set()
+        self.connections, self.stopping = set(), False
         super().__init__(address, handler)
         self.set_app(app)
 
     def server_bind(self):
         self.server_name = self.server_address[0]   # as it was asked for; HTTPServer would look its name up
         socketserver.TCPServer.server_bind(self)
+        if self.server_address[0] in ("0.0.0.0", "::"):
+            self.server_name = self.server_address[0]
         self.server_port = self.server_address[1]
         self.setup_environ()
+
+    def get_request(self):
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(0.05)                        # out of files: trying again at once would only burn the processor
+            raise
 
     def process_request(self, request, client_address):
         self.connections.add(request)
@@ -3013,6 +3082,7 @@ class Server(socketserver.ThreadingMixIn, WSGIServer):
 
     def stop(self):
         """Take no more connections and read nothing more; whoever is being answered still gets the answer."""
+        self.stopping = True
         self.shutdown()
         for connection in list(self.connections):
             with contextlib.suppress(OSError):
@@ -3042,32 +3112,48 @@ class Handler(WSGIRequestHandler):
     def handle_one_request(self):
         self.reader.ends = time.monotonic() + READ_SECONDS
         self.raw_requestline = self.rfile.readline(65537)
+        self.reader.ends = time.monotonic() + READ_SECONDS      # it begins: waiting for it doesn't count
         self.close_connection = True
         if len(self.raw_requestline) > 65536:
             self.requestline = self.request_version = self.command = ""
             self.send_error(414)
-        elif self.raw_requestline and self.parse_request():
+        elif self.raw_requestline and not self.server.stopping and self.parse_request():
             self.wfile.flush()                      # parse_request() may have answered 100 Continue
-            self.answer(self.get_environ())
+            if self.headers.defects or len(self.headers.get_all("Content-Length", ())) > 1:
+                self.send_error(400)                # what a proxy and we could read differently
+            else:
+                self.answer()
 
-    def answer(self, environ: dict):
+    def answer(self):
+        self.path = re.sub("^https?://[^/]*(?=/)", "", self.path)
+        environ = {**self.get_environ(), "narrator.handler": self}
         self.body_is_read = environ["CONTENT_LENGTH"] in ("", "0") and "HTTP_TRANSFER_ENCODING" not in environ
-        environ["narrator.handler"] = self
         Answer(self.rfile, self.wfile, sys.stderr, environ, multithread=True).run(self.server.get_app())
         self.wfile.flush()                          # an answer without a body is still in there
+        self.close_connection = self.will_close()
         if not self.body_is_read:
             self.drain()
-        elif self.request_version != "HTTP/1.1":
-            self.close_connection = True
+
+    def will_close(self) -> bool:
+        """Whether the connection ends with this answer; Answer says so in it."""
+        return (self.close_connection or not self.body_is_read or self.request_version != "HTTP/1.1"
+                or self.server.stopping)
 
     def drain(self):
         """Read a little of what we didn't want: a client still sending would never see our answer."""
-        self.close_connection = True
         self.wfile.flush()
         self.connection.shutdown(socket.SHUT_WR)
         self.reader.ends, left = time.monotonic() + 2, 64 * 2**20
         while left > 0 and (read := len(self.rfile.read1())):
             left -= read
+
+    def send_error(self, code, message=None, explain=None):
+        """In fixed words: what was sent is nobody's to read again."""
+        super().send_error(code)
+        self.drain()
+
+    def version_string(self):
+        return "narrator"
 
     def log_message(self, *args):
         """No access log: standard output is the call log's, standard error the operator's."""
@@ -3079,6 +3165,16 @@ class Answer(SimpleHandler):
     os_environ = {}
     http_version = "1.1"
     server_software = "narrator"
+
+    def cleanup_headers(self):
+        super().cleanup_headers()
+        if self.base_env["narrator.handler"].will_close():
+            self.headers["Connection"] = "close"
+
+    def log_exception(self, exc_info):
+        if not isinstance(exc_info[1], OSError):    # a client that doesn't read is no news
+            super().log_exception(exc_info)
+
     error_headers = [("Content-Type", "application/json")]
     error_body = json.dumps({"detail": {"request_error": FAULT}}).encode()
 

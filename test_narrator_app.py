@@ -68,7 +68,7 @@ def plain_environment(monkeypatch):
         if name.startswith(("OLLAMA_", "NARRATOR_", "CALL_LOG_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.setitem(n.LOG_STATE, "failure", None)
-    monkeypatch.setitem(n.OLLAMA_LAST_HEARD, "at", float("-inf"))
+    monkeypatch.setitem(n.OLLAMA_LAST_HEARD, "asked", float("-inf"))
 
 
 @pytest.fixture
@@ -485,12 +485,26 @@ def test_a_prompt_is_read_again_only_when_its_file_changes(tmp_path, monkeypatch
     monkeypatch.setitem(n.ROLES, "narrator", {**n.ROLES["narrator"], "prompt": str(path)})
     path.write_bytes(b"\xef\xbb\xbfYou are \xc3\xa9l\xc3\xa9gant.\n")
     assert n.system_prompt("narrator") == "You are élégant."
-    read = n._prompt_text.cache_info().misses
-    assert n.system_prompt("narrator") == "You are élégant."
-    assert n._prompt_text.cache_info().misses == read
+    with monkeypatch.context() as patch:
+        patch.setattr(n, "_prompt_text", lambda path: pytest.fail("it was read again"))
+        assert n.system_prompt("narrator") == "You are élégant."
     path.write_text("You are blunt.", encoding="utf-8")
     os.utime(path, ns=(1, 1))
     assert n.system_prompt("narrator") == "You are blunt."
+
+
+@pytest.mark.parametrize("halfway", [lambda path: path.write_bytes(b""), lambda path: path.unlink(),
+                                     lambda path: path.write_bytes(b"\xff")])
+def test_while_an_editor_saves_a_prompt_the_last_text_stands(halfway, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "voice.md"
+    monkeypatch.setitem(n.ROLES, "narrator", {**n.ROLES["narrator"], "prompt": str(path)})
+    path.write_text("You are blunt.", encoding="utf-8")
+    assert n.system_prompt("narrator") == "You are blunt."
+    halfway(path)
+    assert n.system_prompt("narrator") == "You are blunt."
+    assert "the text from before stands" in capsys.readouterr().err
+    path.write_text("You are blunter.", encoding="utf-8")
+    assert n.system_prompt("narrator") == "You are blunter."
 
 
 @pytest.mark.parametrize("content", [None, b"", b" \n", b"\xff\xfe"])
@@ -716,6 +730,44 @@ def test_a_line_that_was_written_in_part_is_taken_back(call_log, monkeypatch, ca
     assert '{"lost": 1}' in capsys.readouterr().err
 
 
+def test_a_log_that_another_program_holds_costs_a_moment(call_log, monkeypatch, capsys):
+    monkeypatch.setattr(n, "LOG_SECONDS", 0.05)
+    held = os.open(os.environ["CALL_LOG_PATH"], os.O_RDWR | os.O_CREAT)
+    n._lock(held)
+    n.write_record({"lost": 1})
+    assert '{"lost": 1}' in capsys.readouterr().err
+    assert n.call_log_state() == "another program holds it"
+    os.close(held)
+    n.write_record({"kept": 1})
+    assert call_log() == [{"kept": 1}]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no named pipes in folders")
+def test_a_named_pipe_without_a_reader_is_no_log(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setenv("CALL_LOG_PATH", str(tmp_path / "pipe"))
+    assert n.call_log_state() != "ok"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="select() is for sockets there")
+def test_a_standard_output_that_nobody_reads_costs_a_moment(monkeypatch, capsys):
+    monkeypatch.setattr(n, "LOG_SECONDS", 0.05)
+    reading, writing = os.pipe()
+    monkeypatch.setattr(sys, "__stdout__", types.SimpleNamespace(fileno=lambda: writing))
+    for number in range(20):
+        n.write_record({"number": number, "text": "x" * 10_000})
+    lost = {json.loads(line[line.index("{"):])["number"] for line in capsys.readouterr().err.splitlines()}
+    data = b""
+    while len(data) < 10_000 * (20 - len(lost)):
+        data += os.read(reading, 65536)
+    n.write_record({"number": 20})
+    data += os.read(reading, 65536)
+    os.close(reading), os.close(writing)
+    whole = {json.loads(line)["number"] for line in data.split(b"\n") if line.endswith(b"}")}
+    assert lost
+    assert whole | lost == set(range(21))
+
+
 def test_without_a_path_the_log_is_standard_output(real_ollama):
     with process("--port", "0", OLLAMA_BASE_URL=real_ollama.url) as program:
         assert ask(port_of(program), body=SMALL_LOG) == (200, {"prose": PROSE})
@@ -864,6 +916,13 @@ def test_an_answer_cut_at_its_length_is_served_and_recorded(ollama, call_log):
     assert (record["done_reason"], "raw" in record) == ("length", False)
 
 
+def test_what_ollama_counts_oddly_is_recorded_as_unknown(ollama, call_log):
+    answers(ollama, reply(done_reason={"deep": [1]}, eval_count="60", prompt_eval_count=True))
+    assert narrate()[0] == 200
+    record, = call_log()
+    assert [record[key] for key in ("done_reason", "eval_count", "prompt_eval_count")] == [None] * 3
+
+
 DRIP = {  # how a server drips, byte after byte, for longer than anyone waits
     "body": b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n",
     "chunked body": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000\r\n",
@@ -913,6 +972,7 @@ def test_dripping_bytes_do_not_outlast_the_timeout(start, raw_ollama, call_log, 
     (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"mess", "connection"),
     (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n{\"mess", "connection"),
     (b"SSH-2.0-OpenSSH\r\n", "connection"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nx", "connection"),
 ])
 def test_a_connection_that_breaks_off(bytes_sent, words, raw_ollama, call_log):
     def cut(connection, ended):
@@ -2132,6 +2192,7 @@ def test_a_real_model_notarizes_or_is_honestly_refused(real_model, call_log, mon
     (b'{"schema_version": ' + b"1" * 5000 + b"}", "digits"),
     (b'{"location": "a", "location": "b"}', "repeated"),
     (b'{"player": {"name": "a", "name": "b"}}', "repeated"),
+    (b"{" + b"".join(b'"%d":1,' % number for number in range(90_000)) + b'"7":1}', "repeated"),
     (b"[" * 100_000, "nested"),
     (b'{"a":' * 100_000, "nested"),
     (b'[{"a":' * 400 + b"1" + b"}]" * 400, "an object"),
@@ -2363,7 +2424,11 @@ RAW_REQUESTS = [  # bytes on the wire, the status, words of the answer
     (b"nonsense\r\n\r\n", 400, "Bad request"),
     (b"GET /health HTTP/9.9\r\n\r\n", 505, "Cannot fulfill"),
     (b"GET /" + b"x" * 70000 + b" HTTP/1.1\r\n\r\n", 414, "too long"),
-    (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431, "headers"),
+    (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431, "header fields"),
+    (b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX : y\r\nOrigin: http://evil\r\n\r\n", 400, "Bad request"),
+    (b"POST /dm/narrate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nContent-Length: 2\r\n\r\n{}", 400, "Bad"),
+    (b"GET http://127.0.0.1/nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 404, "routes"),
+    (b"\x00" * 60000 + b"\r\n\r\n", 400, "Bad request"),
     (b"GET / HTTP/1.1\r\nHost: x\r\nHost: 127.0.0.1\r\n\r\n", 403, "Host"),
     (b"GET / HTTP/1.1\r\nHost:\r\n\r\n", 403, "Host"),
     (b"BREW /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 405, "GET"),
@@ -2420,6 +2485,36 @@ def test_a_client_that_waits_for_the_end_gets_it(head, service):
 def test_a_client_that_sends_too_much_still_sees_the_answer(size, headers, status, service):
     got, answer = ask(service, body=b" " * size, headers=headers)
     assert (got, "detail" in answer) == (status, True)
+
+
+def test_a_connection_that_will_close_says_so(service, real_ollama, call_log, monkeypatch):
+    monkeypatch.setenv("OLLAMA_BASE_URL", real_ollama.url)
+    connection = http.client.HTTPConnection("127.0.0.1", service, timeout=30)
+    for kind, status, close in [("text/plain", 415, "close"), ("application/json", 200, None)]:
+        connection.request("POST", "/dm/narrate", json.dumps(SMALL_LOG), {"Content-Type": kind})
+        response = connection.getresponse()
+        response.read()
+        assert (response.status, response.headers["Connection"]) == (status, close)
+    connection.close()
+
+
+def test_a_server_that_stops_takes_no_more_of_a_pipeline(real_ollama, call_log, monkeypatch):
+    monkeypatch.setenv("OLLAMA_BASE_URL", real_ollama.url)
+    server = n.Server(("127.0.0.1", 0), n.Handler)
+    serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+    serving.start()
+    real_ollama.before = lambda: wait_until(lambda: server.stopping)
+    body = json.dumps(SMALL_LOG).encode()
+    one = (b"POST /dm/narrate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+           b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as connection:
+        connection.sendall(one * 3)
+        wait_until(lambda: real_ollama.bodies)
+        server.stop()
+        server.server_close()
+        serving.join()
+        data = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert (data.count(b"HTTP/1.1 200"), data.count(b"Connection: close")) == (1, 1)
 
 
 def test_413_comes_before_the_body(service):
@@ -2481,9 +2576,9 @@ def test_a_client_that_leaves_loses_nothing_of_the_log(service, real_ollama, cal
     body = json.dumps(SMALL_LOG).encode()
     for _ in range(10):
         with socket.create_connection(("127.0.0.1", service)) as connection:
+            number = len(real_ollama.bodies)
             connection.sendall(b"POST /dm/narrate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
                                b"Content-Length: %d\r\n\r\n" % len(body) + body)
-            number = len(real_ollama.bodies)
             wait_until(lambda number=number: len(real_ollama.bodies) > number)
     left.set()
     wait_until(lambda: len(call_log()) == 10)
