@@ -1101,7 +1101,7 @@ LAWS = [
 ]
 MAX_SENTENCES = 8
 MAX_PROSE = 1000                                    # characters outside tags
-MAX_CHECKED = 20_000                                # characters looked at: what is longer is too long anyway
+MAX_CHECKED = 8_000                                 # characters looked at: what is longer is too long anyway
 
 
 def find_broken_laws(canon_log: dict, prose: str, done_reason: str | None) -> list:
@@ -1114,7 +1114,7 @@ _FACT_TAG = re.compile(r"\[FACT:\s*([^\[\]]*[^\[\]\s])\s*\]")
 _SPEECH = re.compile("|".join([                     # what somebody says, or has written or sung
     r'"[^"\n]*(?:"|$)|“[^”\n]*(?:”|$)|«[^»\n]*(?:»|$)|^[—–] .*$',
     r"(?<!\w)['‘](?=\w)[^\n]{0,400}?[.,!?…—]['’](?!\w)",
-    r"\*[^*\n]* [^*\n]*\*|:\n+(?:[^\n]+\n?)+",
+    r"\*[^*\n]* [^*\n]*\*|:\n+[^\n]+(?:\n[^\n]+)*",
 ]), re.M)
 
 
@@ -1140,7 +1140,7 @@ class Telling:
         others = "\n".join(text for text in self.texts if text != name).replace(name, "")
         own = [word for word in re.findall(r"\w[\w'’-]+", name) if word[0].isupper() and not (
             word in others and re.search(rf"[A-Z][\w'’-]+ {re.escape(word)}\b|\b{re.escape(word)} [A-Z]", others))]
-        return [word for word in dict.fromkeys([name, *own]) if word.lower() not in _NO_NAMES]
+        return [word for word in dict.fromkeys([name, *own]) if word.lower() not in _NO_NAMES | _NO_INVENTIONS]
 
 
 def _texts(canon_log: dict) -> list:
@@ -1249,7 +1249,7 @@ _ADVERB = r"(?:(?:\w+ly|also|then|now|just|still|soon|both|instead|at once|once 
 _CLAUSE = r"(?:^|[.!?;:,—–…”()\n*]|--|\b(?i:and|but|as|while|then|so|yet)\b)\s*"
 _YOU = re.compile(
     rf"(?:{_CLAUSE}|\b(?i:only|not until) [^.!?;:\n”]{{0,40}}?\bdo )"
-    rf"((?i:you)(?: and [A-Z]\w+)?|I)( |['’]re |['’]ll |['’]ve )({_ADVERB}*)([^.!?;:\n”—]*)", re.M)
+    rf"((?i:you)(?: and (?:the )?[A-Z]\w+)?|I)( |['’]re |['’]ll |['’]ve )({_ADVERB}*)([^.!?;:\n”—]*)", re.M)
 _DECIDED = re.compile(r"(?:have )?(?:already |now |just )?"
                       r"(?:decided|chosen|resolved|agreed|sworn|vowed|made up (?:your|my) mind)\b")
 _HEART = re.compile(rf"\b[Yy]our (?:heart|chest|blood|soul|spirits?|stomach|gut|mind|throat)\b [^.!?;:\n]{{0,40}}?"
@@ -1300,6 +1300,8 @@ def _you_act(link: str, rest: str) -> bool:
         return _is_act(rest, "ing") or _FEEL.match(f"are {rest}") is not None
     if link == "ve" or rest.startswith("have "):
         return _DECIDED.match(rest) is not None
+    if helpless := re.match(r"(?:can['’]t|cannot) help (\w+ing)\b", rest):
+        return _is_act(helpless[1], "ing")
     rest = _LEAD_IN.sub("", rest, count=1) if _LEAD_IN.match(rest) else rest
     return _is_act(rest, "") or _FEEL.match(rest) is not None or _acts_later(rest, "", "your|yourself")
 
@@ -1335,11 +1337,12 @@ _NO_INVENTIONS = set("""
  somebody nobody everybody someone god gods goddess lord lords lady ladies sir madam ma'am mister mr mrs ms miss dr
  doctor st saint king queen prince princess duke duchess count countess baron baroness earl knight captain sergeant
  corporal lieutenant major colonel general admiral commander master mistress father mother brother sister uncle aunt
- auntie grandfather grandmother old young majesty highness grace honour honor excellency eminence worship reverend
- professor judge mayor constable inspector monday tuesday wednesday thursday friday saturday sunday january february
- march april june july august september october november december christmas easter north south east west northern
- southern eastern western hell heaven devil death fate fortune luck time night winter summer spring autumn common elf
- elves elven elvish dwarf dwarves dwarven dwarvish orc orcs orcish goblin halfling human english latin ok tv o oh ah
+ auntie grandfather grandmother old young majesty lordship ladyship highness grace honour honor excellency eminence
+ worship reverend professor judge mayor constable inspector monday tuesday wednesday thursday friday saturday sunday
+ january february march april june july august september october november december christmas easter north south east
+ west northern southern eastern western hell heaven devil death fate fortune luck time night winter summer spring
+ autumn common elf elves elven elvish dwarf dwarves dwarven dwarvish orc orcs orcish goblin halfling human english
+ latin ok tv o oh ah
 """.split())                                      # function words, titles, the calendar, what is everybody's
 _WORD = re.compile(r"[^\W\d_](?:[\w'’ʼ]|-(?=\w))*")
 _ABBREVIATED = re.compile(r"\b(?:Mr|Mrs|Ms|Mme|Mlle|Dr|St|Capt|Lt|Sgt|Col|Gen|Prof|Rev|Fr|Sr|Jr|Hon|No|[A-Z])\.$")
@@ -1350,7 +1353,7 @@ _ENDINGS = """s es ish an ans ian ians ean eans ese er ers ite ites man men woma
 def invented_names(telling: Telling) -> list:
     """Capitalised words inside a sentence that canon and this prose's facts don't know, with their neighbours."""
     found, last_end, known = [], -1, {}
-    text = re.sub(r"\[[^\]]*\]?", lambda match: "." * len(match[0]), telling.untagged)
+    text = re.sub(r"\[[^\]]*\]?|^(?:#|\*\*).*", lambda match: "." * len(match[0]), telling.untagged, flags=re.M)
     for match in _WORD.finditer(text):
         if not _is_name(match[0]) or _opens_sentence(text, match.start()):
             continue
@@ -1436,7 +1439,7 @@ def _content(fact: str) -> frozenset:
 
 def _same(one: frozenset, other: frozenset) -> bool:
     """Whether two facts have all but the same words."""
-    return bool(one) and (len(one & other) >= 0.8 * len(one | other) or (len(one) > 2 and one <= other))
+    return bool(one) and (len(one & other) >= 0.75 * len(one | other) or (len(one) > 2 and one <= other))
 
 
 # bad_tag and not_prose
@@ -1526,7 +1529,7 @@ def split_sentences(text: str) -> list:
 
 
 def _is_over(sentence: str, between: str, after: str) -> bool:
-    if _ABBREVIATED.search(sentence) or after[:1].islower():
+    if _ABBREVIATED.search(sentence[-8:]) or after[:1].islower():
         return False
     quoted = re.match(r"[\"”’'»]", between) and sentence[-1:] in "!?…."
     return not (quoted and _SAID.search(" ".join(after.split()[:4])) and not re.match(r"[\"“‘«]", after))
@@ -1559,6 +1562,7 @@ def narrate(canon_log: dict) -> str:
 
 POLICY = 1                                          # raise it when a rule changes: old answers are asked for anew
 MAX_RECORDS = 60                                    # of one answer
+MAX_JUDGED = 1000                                   # of one answer that has too many
 
 
 class Rule(NamedTuple):
@@ -1586,7 +1590,7 @@ HOLDER_FAULTS = {                                   # none is ever mended in cod
     "equal": 'equal holders: {} stands on both sides',
 }
 HOLDER_RULES = [
-    Rule(lambda r, c, k=kind, f=fault: r["kind"] == k and holder_faults(r, c).get(f), operator, shape)
+    Rule(lambda r, c, k=kind, f=fault: r["kind"] == k and c.holder_faults(r).get(f), operator, shape)
     for kind, (_, shape) in HOLDERS.items() for fault, operator in HOLDER_FAULTS.items()
 ]
 EVIDENCE_RULES = [
@@ -1671,21 +1675,22 @@ def notarize(family: str, transcript: dict, remembered: dict | None = None, tell
 
     `remembered` are accepted answers by what was asked; `tell` hears of each chunk before it is asked for.
     """
-    chunks, mark, records = cut_into_chunks(family, transcript), fingerprint(family), []
+    prompt, records = family_prompt(family), []
+    chunks, mark = cut_into_chunks(transcript, tokens_left(prompt)), fingerprint(family, prompt)
     for number, chunk in enumerate(chunks, 1):
         tell(number, len(chunks))
         known = remembered_records(family, chunk, (remembered or {}).get(question(mark, chunk.text)))
-        records.append(asked_records(family, chunk, mark) if known is None else known)
+        records.append(asked_records(family, chunk, prompt, mark) if known is None else known)
     return {
         "artifact": family, "schema_version": 1, "source_id": transcript["source_id"], "model": role_model("notary"),
         "fingerprint": mark, "records": join_records(family, records, chunks[0].source),
     }
 
 
-def asked_records(family: str, chunk: "Chunk", mark: str) -> list:
+def asked_records(family: str, chunk: "Chunk", prompt: str, mark: str) -> list:
     """The chunk's records, accepted; asked for at most 1 + MAX_CORRECTIONS times. Raises ModelError, RejectedError."""
     messages = [
-        {"role": "system", "content": family_prompt(family)},
+        {"role": "system", "content": prompt},
         {"role": "user", "content": chunk.text},
     ]
     about = {"family": family, "source_id": chunk.source.id, "chunk": chunk.ends, "fingerprint": mark}
@@ -1713,7 +1718,7 @@ def remembered_records(family: str, chunk: "Chunk", answer: tuple | None) -> lis
 @functools.lru_cache(maxsize=4)
 def _prompt_sections(text: str) -> dict:
     preamble, *sections = re.split(r"^## ", text, flags=re.M)
-    return {"": preamble, **dict(section.split("\n", 1) for section in sections)}
+    return {"": preamble, **{name.strip(): body for name, _, body in (section.partition("\n") for section in sections)}}
 
 
 def family_prompt(family: str) -> str:
@@ -1749,10 +1754,10 @@ def record_validator(family: str):
     return compile_schema(answer_schema(family)["properties"]["records"]["items"])
 
 
-def fingerprint(family: str) -> str:
+def fingerprint(family: str, prompt: str) -> str:
     """16 hex digits that change with all that may change an answer or its judgement, transcript and seed aside."""
     options = {name: value for name, value in role_options("notary").items() if name != "seed"}
-    parts = [family_prompt(family), answer_schema(family), POLICY, role_model("notary"), options]
+    parts = [prompt, answer_schema(family), POLICY, role_model("notary"), options]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -1762,13 +1767,14 @@ def question(fingerprint: str, text: str) -> str:
 
 
 def remembered_answers(path: str) -> dict:
-    """The accepted answers of a call log, (text, done_reason) by question()."""
+    """The accepted answers of a call log, (text, done_reason) by question(); none where it is no file."""
     answers = {}
-    for _, record in read_records(path):
+    for _, record in read_records(path) if os.path.isfile(path) else ():
         if isinstance(record, dict) and record.get("role") == "notary" and record.get("accepted") is True:
             with contextlib.suppress(KeyError, TypeError, IndexError):
                 key = question(record["fingerprint"], record["messages"][1]["content"])
-                answers[key] = record.get("raw", record["response"]), record["done_reason"]
+                if isinstance(text := record.get("raw", record["response"]), str):
+                    answers[key] = text, record["done_reason"]
     return answers
 
 
@@ -1781,18 +1787,18 @@ def check_transcript(transcript: dict) -> dict:
     """The transcript, valid by its schema, with what no schema says. Raises InputError."""
     transcript = whole_numbers(transcript)
     seen, owners, faults = set(), {}, []
-    for number, unit in enumerate(transcript["units"]):
-        if unit["id"] in seen:
-            faults.append(fault(f"$.units[{number}].id", f"is an id that stands before; {unit['id']} must be unique"))
-        seen.add(unit["id"])
     for number, member in enumerate(transcript["party"]):
         for name in (member["name"], *member.get("aliases", ())):
             if not is_line(name):
                 faults.append(fault(f"$.party[{number}]", "has a name that isn't one line"))
             if owners.setdefault(fold(name), number) != number:
                 faults.append(fault(f"$.party[{number}]", f"has a name of another member: {name}"))
+    for number, unit in enumerate(transcript["units"]):
+        if unit["id"] in seen:
+            faults.append(fault(f"$.units[{number}].id", f"is an id that stands before; {unit['id']} must be unique"))
+        seen.add(unit["id"])
     if faults:
-        raise InputError("transcript", sorted(faults, key=lambda f: f["path"])[:MAX_INPUT_ERRORS])
+        raise InputError("transcript", faults[:MAX_INPUT_ERRORS])
     return transcript
 
 
@@ -1805,16 +1811,18 @@ def whole_numbers(value):
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def cut_into_chunks(family: str, transcript: dict) -> list:
-    """Chunks of whole units that leave num_ctx room for a rejected answer, its correction and a new answer."""
+def cut_into_chunks(transcript: dict, room: int) -> list:
+    """Chunks of whole units that with the party take `room` tokens each. Raises InputError for what doesn't fit."""
     party = party_line(transcript["party"])
-    room = tokens_left(family) - tokens(party)
+    room -= tokens(party)
+    if room < 1:
+        raise InputError("transcript", [fault("$.party", "is too long for num_ctx")])
     starts, used = [0], 0
     lines = [unit_line(unit) for unit in transcript["units"]]
     for number, line in enumerate(lines):
         if tokens(line) > room:
             words = (f"unit {transcript['units'][number]['id']} alone needs about {tokens(line)} tokens,"
-                     f" and num_ctx has room for {max(room, 0)}: cut it in two")
+                     f" and num_ctx has room for {room}: cut it in two")
             raise InputError("transcript", [fault(f"$.units[{number}]", words)])
         used += tokens(line)
         if used > room:
@@ -1830,10 +1838,10 @@ def tokens(text: str) -> int:
     return len(text.encode("utf-8", "replace")) // 3 + 2
 
 
-def tokens_left(family: str) -> int:
-    """Tokens for party and units. Raises SettingError when there are none."""
+def tokens_left(prompt: str) -> int:
+    """Tokens for party and units, beside a rejected answer, its correction and a new answer. Raises SettingError."""
     options = role_options("notary")
-    left = options["num_ctx"] - 2 * options["num_predict"] - tokens(family_prompt(family)) - MAX_CORRECTION // 3 - 64
+    left = options["num_ctx"] - 2 * options["num_predict"] - tokens(prompt) - MAX_CORRECTION // 3 - 64
     if options["num_predict"] < 1 or left < 1:
         raise SettingError("OLLAMA_NOTARY_OPTIONS leaves a transcript no room: num_predict must be above 0, and num_ctx"
                            " must hold the prompt, a correction and twice num_predict")
@@ -1890,10 +1898,12 @@ def parse_answer(raw: str):
     """The JSON value, if need be without a think block and one code fence around it. Raises ValueError."""
     try:
         return parse_json(raw)
-    except ValueError:
+    except ValueError:                              # a small model's representation, not its meaning
         text = without_thinking(raw).strip()
-        fenced = re.fullmatch(r"```[a-zA-Z]*\n(.*)```", text, re.S)
-        return parse_json(fenced[1] if fenced else text)
+        fenced = re.fullmatch(r"(`{3,}|~{3,})[^\n{\[]*(.*?)\s*\1", text, re.S)
+        if not fenced and text == raw:
+            raise
+        return parse_json(fenced[2] if fenced else text)
 
 
 def order_endpoints(reference: dict, source: Source) -> dict:
@@ -1935,10 +1945,10 @@ class Candidate:
 
     def __init__(self, family: str, chunk: Chunk, raw: str, done_reason: str | None):
         self.family, self.chunk, self.source = family, chunk, chunk.source
-        self.records, self.faults = [], []
+        self.records, self.faults, self._holder_faults = [], [], {}
         written = self._parse(raw, done_reason)
         labels = []
-        for record in written[:MAX_RECORDS]:
+        for record in written[:MAX_JUDGED]:
             label = record_label(family, record)
             if not self._misshapen(record, label):
                 self.records.append(adapt(record, self.source))
@@ -1982,7 +1992,11 @@ class Candidate:
         rules = [*EVIDENCE_RULES, *TEXT_RULES, *FAMILIES[self.family]["rules"]]
         for record, label in zip(self.records, labels, strict=True):
             for rule in rules:
-                if found := rule.broken(record, self):
+                found = rule.broken(record, self)
+                if found and rule in EVIDENCE_RULES:        # each bad range by itself: the first may be sound
+                    self.faults += [Fault(rule.model, rule.operator.format(_range(one)), record_label(self.family, record, one))
+                                    for one in found]
+                elif found:
                     self.faults.append(Fault(rule.model, rule.operator.format(_found(found)), label))
 
     # What the rules ask
@@ -2018,6 +2032,12 @@ class Candidate:
     def are_one(self, name: str | None, other: str | None) -> bool:
         members = self.source.member
         return self.is_member(name) and self.is_member(other) and members[fold(name)] == members[fold(other)]
+
+    def holder_faults(self, record: dict) -> dict:
+        """holder_faults(), found once for all the rules that ask."""
+        if id(record) not in self._holder_faults:
+            self._holder_faults[id(record)] = holder_faults(record, self)
+        return self._holder_faults[id(record)]
 
     def is_grounded(self, record: dict) -> bool:
         """Whether a name stands in a cited unit; also when nothing cited exists, which is another rule's."""
@@ -2061,8 +2081,8 @@ def circling_parents(records: list) -> set:
 
 
 def fold(text: str | None) -> str:
-    """The text as names are compared: case-folded, white space collapsed."""
-    return " ".join((text or "").casefold().split())
+    """The text as names are compared: as the model reads it, case-folded, white space collapsed."""
+    return " ".join(in_prompt(text or "").casefold().split())
 
 
 def is_line(text: str) -> bool:
@@ -2072,16 +2092,19 @@ def is_line(text: str) -> bool:
 
 def holder_faults(record: dict, candidate: Candidate) -> dict:
     """What is wrong with the holders of an item occurrence: the faults of HOLDER_FAULTS, and where."""
-    named, found = HOLDERS[record["kind"]][0], {}
+    named = HOLDERS[record["kind"]][0]
     names = {side: holder(record, side) for side in ("from", "to")}
     extra = [side for side, name in names.items() if name and side not in named]
     missing = [side for side in named if not names[side]]
     if extra and missing:
         return {"misplaced": extra[0]}
-    if len(named) == 2 and not missing:
-        found["outside"] = " and ".join(side for side in named if not candidate.is_member(names[side]))
-        found["equal"] = names["to"] if candidate.are_one(names["from"], names["to"]) else ""
-    return {"extra": " and ".join(extra), "missing": " and ".join(missing), **found}
+    found = {"extra": " and ".join(extra), "missing": " and ".join(missing)}
+    if len(named) == 2:
+        found["outside"] = " and ".join(side for side, name in names.items() if name and not candidate.is_member(name))
+        one, other = names.values()
+        if one and other and (fold(one) == fold(other) or candidate.are_one(one, other)):
+            found["equal"] = other
+    return found
 
 
 def holder(record: dict, key: str) -> str | None:
@@ -2109,8 +2132,12 @@ def repeated(names: list) -> list:
 
 def _found(found) -> str:
     """What a rule found, short, in an operator's message."""
-    first = found[0] if isinstance(found, list) else found
-    return f"{first['start_unit_id']}-{first['end_unit_id']}" if isinstance(first, dict) else shorten(str(first), 60)
+    return shorten(str(found[0] if isinstance(found, list) else found), 60)
+
+
+def _range(reference: dict) -> str:
+    """The unit range as it was written."""
+    return "-".join(shorten(in_prompt(str(reference.get(end))), 20) for end in ("start_unit_id", "end_unit_id"))
 
 
 # What the model is told
@@ -2150,17 +2177,16 @@ def _correction(rules: dict, named: dict) -> str:
         " right, mend what is named here, and add nothing that the transcript does not support."])
 
 
-def record_label(family: str, record) -> str:
-    """The record as the model can find it in its own answer: name, kind, the unit range as written."""
+def record_label(family: str, record, reference: dict | None = None) -> str:
+    """The record as the model can find it in its own answer: name, kind, the (first) unit range as written."""
     if not isinstance(record, dict):
         return "something that is no record"
     row, parts = FAMILIES[family], []
     name, kind, evidence = record.get(row["name"]), record.get(row["kind"]), record.get("evidence")
     if isinstance(kind, str):
         parts.append(shorten(in_prompt(kind), 20))
-    if isinstance(evidence, list) and evidence and isinstance(evidence[0], dict):
-        ends = (evidence[0].get("start_unit_id"), evidence[0].get("end_unit_id"))
-        parts.append("units " + "-".join(shorten(in_prompt(str(end)), 12) for end in ends))
+    if reference or (isinstance(evidence, list) and evidence and isinstance(evidence[0], dict)):
+        parts.append(f"units {_range(reference or evidence[0])}")
     label = f'"{shorten(in_prompt(name), 40)}"' if isinstance(name, str) else f"a record without a {row['name']}"
     return f"{label} ({', '.join(parts)})" if parts else label
 
@@ -2213,8 +2239,11 @@ def earliest(record: dict, source: Source) -> int:
 
 def record_id(family: str, record: dict, source: Source) -> str:
     """The family and a short hash: the same record of the same source has the same id."""
-    fields = {key: one_line(value).strip() if isinstance(value, str) else value
-              for key, value in record.items() if key != "evidence"}
+    def normal(value):
+        return [normal(item) for item in value] if isinstance(value, list) else (
+            one_line(value).strip() if isinstance(value, str) else value)
+
+    fields = {key: normal(value) for key, value in record.items() if key != "evidence"}
     parts = [source.id, fields, earliest(record, source)]
     return f"{family}-{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]}"
 
@@ -2803,7 +2832,7 @@ def check_settings() -> None:
     check_roles()
     read_schema("canon-log.schema.json")
     for family in FAMILIES:
-        tokens_left(family)
+        tokens_left(family_prompt(family))
         answer_schema(family)
     if call_log_state() != "ok":
         path = setting("CALL_LOG_PATH")
@@ -2813,14 +2842,15 @@ def check_settings() -> None:
 def run_notary(arguments: argparse.Namespace) -> int:
     """Write the artifacts of a transcript, as one JSON list in the families' order; 1 when a family failed."""
     check_settings()
-    transcript = read_transcript(Path(arguments.file), arguments.party)
+    transcript, lines = read_transcript(Path(arguments.file), arguments.party)
     families = [family for family in FAMILIES if family in (arguments.family or FAMILIES)]
-    if not setting("CALL_LOG_PATH"):
+    kept = bool(setting("CALL_LOG_PATH"))
+    if not kept:
         say("CALL_LOG_PATH isn't set: this run keeps no call log, and the same command will ask for everything again")
         os.environ["CALL_LOG_PATH"] = os.devnull    # standard output is for the artifacts
     remembered, progress = remembered_answers(setting("CALL_LOG_PATH")), Progress(len(families))
-    artifacts = []
     with artifacts_file(arguments.output) as output:
+        artifacts = []
         for place, family in enumerate(families):
             def tell(number, chunks, place=place, family=family):
                 progress.tell(place + (number - 1) / chunks, f"{family}: chunk {number} of {chunks}")
@@ -2828,54 +2858,75 @@ def run_notary(arguments: argparse.Namespace) -> int:
             try:
                 artifacts.append(notarize(family, transcript, remembered, tell))
             except NarratorError as error:
-                progress.interrupt(f"{family} failed: {error}", *getattr(error, "issues", []))
+                progress.interrupt(f"{family} failed: {by_line(error, lines)}", *getattr(error, "issues", []))
             except KeyboardInterrupt:
-                progress.interrupt("interrupted; what was accepted is in the call log, and the same command goes on from there")
+                progress.interrupt("interrupted" + ("; what was accepted is in the call log, and the same command goes on"
+                                                    " from there" if kept else ""))
                 raise
         output.write(json.dumps(artifacts, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
     progress.end()
     return 0 if len(artifacts) == len(families) else 1
 
 
-def read_transcript(path: Path, party: str | None) -> dict:
-    """The transcript in a file, JSON or plain text. Raises InputError, SettingError."""
+def read_transcript(path: Path, party: str | None) -> tuple:
+    """The transcript in a file, JSON or plain text, and of the latter each unit's line. Raises InputError, SettingError."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise SettingError(f"can't read {path}: {_why(error)}") from error
-    if path.suffix == ".json" or data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
-        if party is not None:
-            raise SettingError("--party is for plain text: a JSON transcript names its own party")
-        return check_transcript(read_input(data, transcript_validator(), "transcript"))
-    return plain_transcript(data, path.stem, parse_party(party or ""))
+    if path.suffix != ".json" and not is_json(data):
+        return plain_transcript(data, path.stem, parse_party(party or ""))
+    if party is not None:
+        raise SettingError("--party is for plain text: a JSON transcript names its own party")
+    return check_transcript(read_input(data, transcript_validator(), "transcript")), None
 
 
-def plain_transcript(data: bytes, source_id: str, party: list) -> dict:
-    """`Speaker: words` a line as a transcript, ids from 1; a line without a speaker belongs to the unit before.
+def is_json(data: bytes) -> bool:
+    """Whether it is a JSON object: a line of plain text may begin with a brace too."""
+    try:
+        return isinstance(parse_json(data.decode("utf-8-sig")), dict)
+    except ValueError:
+        return False
 
-    Raises InputError, which names the line.
+
+_SPOKEN_LINE = re.compile(r"\s*(\S.{0,199}?):(?:\s+(.*)|(?![/\d])(.*))?$")
+
+
+def plain_transcript(data: bytes, source_id: str, party: list) -> tuple:
+    """`Speaker: words` a line as a transcript, ids from 1, and each unit's line.
+
+    A line without a speaker belongs to the unit before. Raises InputError, which names the line.
     """
     try:
-        lines = data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+        text = data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise InputError("transcript", [fault(f"line {data[:error.start].count(10) + 1}", "must be UTF-8")]) from error
-    units, numbers = [], []
-    for number, line in enumerate(lines, 1):
-        if match := re.match(r"\s*(\S[^\n]{0,79}?):(?:\s+(.*))?$", line):
-            units.append({"id": len(units) + 1, "speaker": match[1].strip(), "text": match[2] or ""})
-            numbers.append(number)
-        elif units and line.strip():
-            units[-1]["text"] = f"{units[-1]['text']} {line.strip()}".strip()
+    spoken, lines = [], []
+    for number, line in enumerate(text, 1):
+        if match := _SPOKEN_LINE.match(line):
+            spoken.append((match[1].strip(), [match[2] or match[3] or ""]))
+            lines.append(number)
+        elif spoken and line.strip():
+            spoken[-1][1].append(line.strip())
         elif line.strip():
             raise InputError("transcript", [fault(f"line {number}", "has no speaker: write `Speaker: words`")])
+    units = [{"id": number, "speaker": speaker, "text": " ".join(filter(None, words))}
+             for number, (speaker, words) in enumerate(spoken, 1)]
     transcript = {"source_id": source_id, "units": units, "party": party}
     try:
         check_input(transcript, transcript_validator(), "transcript")
-        return check_transcript(transcript)
+        return check_transcript(transcript), lines
     except InputError as error:
-        for one in error.errors:
-            one["path"] = re.sub(r"^\$\.units\[(\d+)\]", lambda match: f"line {numbers[int(match[1])]}", one["path"])
-        raise InputError("transcript", error.errors) from error
+        raise by_line(error, lines) from error
+
+
+def by_line(error: NarratorError, lines: list | None) -> NarratorError:
+    """The error with the lines of a plain text in place of its units."""
+    if not isinstance(error, InputError) or not lines:
+        return error
+    return InputError(error.key, [
+        {**one, "path": re.sub(r"^\$\.units\[(\d+)\]", lambda match: f"line {lines[int(match[1])]}", one["path"])}
+        for one in error.errors])
 
 
 def parse_party(text: str) -> list:
@@ -2890,20 +2941,34 @@ def parse_party(text: str) -> list:
 @contextlib.contextmanager
 def artifacts_file(path: str | None):
     """Where the artifacts go: standard output, or a file that is there once it is whole. Raises SettingError."""
-    if not path:
-        yield sys.stdout.buffer
-        return
-    part = Path(f"{path}.part")
+    name, target = path or "standard output", os.path.realpath(path) if path else None
+    if path and os.path.isdir(target):
+        raise SettingError(f"can't write {name}: it is a folder")
+    part = None
     try:
-        part.touch()                                # before hours of work, not after
+        if target is None:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        elif os.path.exists(target) and not os.path.isfile(target):
+            with open(target, "wb") as output:      # a device or a pipe stays what it is
+                yield output
+        else:
+            with tempfile.NamedTemporaryFile("wb", dir=os.path.dirname(target), delete=False) as output:
+                part = output.name
+                yield output
+            os.chmod(part, os.stat(target).st_mode if os.path.exists(target) else 0o666 & ~_umask())
+            os.replace(part, target)
     except OSError as error:
-        raise SettingError(f"can't write {path}: {_why(error)}") from error
-    try:
-        with part.open("wb") as output:
-            yield output
-        part.replace(path)
+        raise SettingError(f"can't write {name}: {_why(error)}") from error
     finally:
-        part.unlink(missing_ok=True)
+        if part and os.path.exists(part):
+            os.unlink(part)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 class Progress:

@@ -1164,6 +1164,166 @@ def test_the_understudy_is_installed_once(missing, status, ran, monkeypatch, cap
         assert "130 MB" in capsys.readouterr().err
 
 
+# 6. Laws ---------------------------------------------------------------------
+
+LAW_LOG = {
+    "schema_version": 1,
+    "location": "the Crooked Lantern, an inn at Dock 7 in Greywater",
+    "recent_events": ["Arrived at Greywater by barge before dawn", "Zoë Ó Briain paid the toll with two silver coins"],
+    "established_facts": ["the harbourmaster is named Oda Fenn", "the eastern bridge out of Greywater is washed out",
+                          "the Widow's Portion sails for Lower Sarn with salt", "Captain d'Arcy-Vell of the Third Company is dead",
+                          "the Vessians dig at night", "李明 keeps the gate", "nobody opens a grave on Moonday"],
+    "companions": [{"name": "Brannoc Thane", "disposition": -37}, {"name": "the Hound"}],
+    "active_quest": {"title": "The Missing Ledger", "summary": "Find who took Fenn's ledger before Saint Ebb's feast"},
+    "luck_descriptor": "luck is a rope tonight",
+    "player": {"name": "Aldric Reed", "description": "a sellsword"},
+}
+
+CLEAN = [  # proses that break no law
+    "Fog stands on the quay, and the quay stands on nothing much. You hear a chain let go of something.",
+    "Two guards wait at the door of the Crooked Lantern. One of them looks at you twice, and one more step creaks above.",
+    "You are thrown against the rail. The Widow's Portion heels over and you slide, fall, and land on somebody's hat.",
+    "You stand in the rain at Dock 7. Brannoc Thane counts the barges under his breath and gets a different sum each time.",
+    "\"I never liked you,\" says Oda Fenn, \"and I never will. My brother liked everybody.\" You smell tar.",
+    "Oda's lamps are out. So are Fenn's, and the harbourmaster's house has been dark since you landed.",
+    "You see the Vessian before he sees you. He is digging, as Vessians do, and he isn't alone in it.",
+    "You feel the cold come up through the boards. The Hound has found the one dry place and will not share it.",
+    "'Not on a Moonday,' says the digger, and he spits. 'Ask me tomorrow.' You can hear the spade bite anyway.",
+    "Brannoc draws his blade. Zoë Ó Briain steps past you, takes the lamp from its hook and walks out into it.",
+    "A ferryman, one Pip Larch [FACT: a ferryman of the docks is called Pip Larch], waves to you. Larch has no teeth.",
+    "Dr. Fenn is not here. St. Ebb is, in plaster, and he looks past you at the door of the inn.",
+    "Will the rope hold? You could find out. Nobody at the Lantern would stop you, and nobody would help.",
+    "You know the smell. You have smelled it on barges, in cellars and, once, in a church.",
+    "The knife you carry is wet. The coat you wear belonged to a taller man, and the man wants it back.",
+    "\"Draw your blade, Aldric!\" shouts Brannoc. \"Take the stairs!\" The stairs are behind you and they are on fire.",
+    "Your Grace is a title, says Brannoc, and what this man has is a hat. You are in plain view of both.",
+    "The Third Company marches past, what is left of it. D'Arcy-Vell's horse walks with them, and looks at you.",
+    "Rain falls on Greywater. Greywater's gutters pass it on. You are the last thing between it and the floor.",
+    "Fortune has left the room, and Luck with her. You can hear them laughing on the stairs, going down.",
+    "A sign over the bar says NO CREDIT. Under it, in chalk, somebody has added your name.",
+    "You wake to bells. It is Friday, or the ringer thinks so, and the whole of Lower Sarn is in the street.",
+    "李明 has left the gate open. You hear 李明 breathing behind it.",
+    "If you step closer the dog will bark; it has said so. You might go round by the well, where the light is worse.",
+    "Gold light lies along the silver birches, and copper pans hang over the hearth. You smell onions.",
+    "Brannoc says I told you so with his whole face. You are soaked to the skin, and so is he.",
+    "The reed-cutters are out. Reeds bend where they work, and the wind makes way for you.",
+    "You take in the room: the bar, the stair, the door that is not quite shut. You take a blow on the shoulder, late and soft.",
+    "You can't make out the words. You find the rail with your hip, stumble, and lose sight of the boat.",
+    "The boy asks what you want. He asks it again, louder, in a language that he has just made up.",
+    "Who rang the bell? The Hound would like to know, and so would half the Portion's crew. You are between them and it.",
+    "\"Sister,\" says the man nearest you, \"I dreamt I was well.\" It was, he says, bloody awful.",
+    "Fenn's ledger lies open. You read the name at the top, and it is written in a hand that shakes.",
+    "You are held by the collar, shaken like a rug and set down facing the other way. The guards find it funny.",
+    "Somewhere a door bangs, and keeps banging. \"Shut it!\" calls a woman. It is not your door. It is not hers either.",
+    "Greywater men don't sing. Greywaterers, says Brannoc, hum. You hear humming from the eastern bridge.",
+]
+
+
+@pytest.mark.parametrize("prose", CLEAN)
+def test_prose_within_its_bounds(prose):
+    assert n.find_broken_laws(LAW_LOG, prose, "stop") == []
+
+
+BROKEN = {  # proses that break this law, whatever else they break
+    "number": [
+        "You have 3 arrows left.", "The fine is 20 gold. You hear a cough.", "It is 12:30 by the bell, and you are late.",
+        "You see twenty gold coins on the bar.", "He wants a dozen silver pieces for it, and looks at you.",
+        "Half your hit points lie in the ditch with you.", "You lose six hit points.", "The blow deals four points of damage to you.",
+        "Your luck stands at minus four.", "\"Forty percent,\" says Fenn, to you.", "It costs you two hundred gold, and a smile.",
+        "You are at level five now, says the sign.", "Sixty pieces of gold lie in front of you.", "Your HP is down to seven.",
+    ],
+    "plays_player": [
+        "You decide to trust him.", "You say nothing is wrong and smile.", "You draw your blade.", "You nod slowly.",
+        "The door opens, and you step inside.", "As you walk along the quay, a gull follows.", "You feel a surge of anger.",
+        "You are afraid of him.", "You make your way through the crowd.", "You quickly take the ledger and run.",
+        "Aldric pushes the door open, and you hear it.", "\"Fine,\" you reply.", "You can't help but laugh.",
+        "You stand up, look round and draw your knife.", "You're reaching for the lamp already.", "You have made up your mind.",
+        "You and Brannoc slip out by the back.", "Only then do you open it.", "Your heart fills with grim determination.",
+        "I duck under the beam and you follow.",
+    ],
+    "invented_name": [
+        "You see Elara at the bar.", "The inn belongs to a man called Grimjack. You smell him.",
+        "You hear the bells of Saint Orsolo.", "A certain Judith Marlow waits for you.", "Oda Fennick looks at you.",
+        "The road runs to Blackthorn Keep, and you are on it.", "\"Ask at Corvane,\" she says. \"In Corvane they know you.\"",
+        "He prays to Ishtara while you watch.", "You can see the Bright Venture at her moorings.", "The Duke of Lys nods to you.",
+        "A Kessarian sits by you.", "You hear that Brannoc Holt is dead.", "It is the month of Reapmoon, and you are cold.",
+    ],
+    "redefines_canon": [
+        f"You hear rain. [FACT: {fact}]" for fact in (
+            "the harbourmaster is named Oda Fenn", "The harbourmaster is Oda Fenn", "the eastern bridge out of Greywater is washed out",
+            "the eastern bridge is washed out", "the Vessians dig at night", "The Vessians dig only at night",
+            "Aldric Reed was once a monk", "Aldric is a deserter", "Aldric's father was a miller", "the player is the lost heir",
+            "you were born in Sarn", "Captain Reed comes from Lower Sarn", "Aldric's real name is Jon")
+    ],
+    "bad_tag": [
+        "You hear rain. [FACT: ]", "You hear rain. [FACT:]", "You hear rain. [FACT: the rain is", "You hear rain. [FACT the rain is warm]",
+        "[Scene: the inn]\nYou hear rain.", "You hear rain. [FACTS: rain; wind]", "You hear rain. [fact: rain is warm]",
+        "You hear rain. [FACT: a [FACT: b]]", "You hear rain. [pause]", "You hear rain. FACT: the rain is warm",
+        "You hear rain] and wind.", "You hear rain. [[FACT: it is warm]]", "You hear rain. [Perception: success]",
+    ],
+    "not_prose": [
+        "{\"prose\": \"You hear rain.\"}", "# The inn\nYou hear rain.", "**The inn**\nYou hear rain.", "```\nYou hear rain.\n```",
+        "- You hear rain.\n- You smell tar.", "1. You hear rain.\n2. You smell tar.", "Location: the inn\nYou hear rain.",
+        "As the Narrator, I describe what you hear.", "Here is the scene: you hear rain.", "You hear rain.<|im_end|>",
+        "Sure! Here is a description. You hear rain.", "Let me know if you want more rain.", "You hear rain. [/INST]",
+        "Based on the context, you hear rain.", "Note: this follows the facts. You hear rain.",
+    ],
+    "not_second_person": [
+        "I hear rain.", "I'm on the stairs, and the rain is loud.", "My boots fill with rain.", "The rain gets at me through the roof.",
+        "Rain falls. The fire dies. Nobody speaks.", "Aldric stands at the bar.", "Aldric hears rain on the roof.",
+        "The bar is wet. He stands at it, wet too. It rains.", "She waits by the door. The rain waits too. It is late.",
+        "Aldric Reed sleeps badly. The rain does not.", "Rain. Wind. More rain.", "I have been here before, and so have you.",
+        "The inn is full. The fire is low. Brannoc coughs, and coughs again.",
+    ],
+    "too_long": [
+        "You hear rain. " * 9, "You hear rain! " * 12, "You hear " + "rain and " * 130 + "wind.", "Rain?\n" * 9 + "You listen.",
+        "You hear rain. Dr. Fenn coughs. " * 5, "“You hear rain.” " * 9, "You hear rain… " * 9, "You hear rain.\n\n" * 9,
+        "\"Rain!\" she cries. You hear it. " * 5, "You hear rain (again). " * 10, "You hear *rain*. " * 9, "龍 is wet; you hear it. " * 9,
+    ],
+    "cut_off": ["You hear"] * 1,
+}
+
+
+@pytest.mark.parametrize(("law", "prose"), [(law, prose) for law, proses in BROKEN.items() for prose in proses])
+def test_prose_that_breaks_a_law(law, prose):
+    done_reason = "length" if law == "cut_off" else "stop"
+    assert law in [finding["law"] for finding in n.find_broken_laws(LAW_LOG, prose, done_reason)]
+
+
+def test_the_labelled_examples_of_the_standard():
+    path = HERE.parent / "shared" / "laws-examples.json"
+    if not path.exists():
+        pytest.skip("the examples aren't beside this checkout")
+    for example in json.loads(path.read_text(encoding="utf-8")):
+        found = {finding["law"] for finding in n.find_broken_laws(example["canon_log"], example["prose"], example["done_reason"])}
+        assert set(example["must"]) <= found <= {*example["must"], *example["may"]}, example["id"]
+
+
+def test_a_finding_is_a_law_and_a_short_text():
+    laws = {law.name for law in n.LAWS}
+    for proses in BROKEN.values():
+        for finding in n.find_broken_laws(LAW_LOG, " ".join(proses), "length"):
+            assert list(finding) == ["law", "text"]
+            assert finding["law"] in laws
+            assert 0 < len(finding["text"]) <= 80
+            assert finding["text"].isprintable()
+
+
+@pytest.mark.parametrize("prose", ["", " ", "\n", "\x00", "\ud800", "[" * 30_000, "]" * 30_000, '"' * 30_001, "'a" * 30_000, "You " * 30_000,
+                                   "A. " * 30_000, "Xy " * 30_000, "* " * 30_000, ":\n" * 30_000, "1" * 30_000, "two coins " * 9000])
+def test_prose_that_is_meant_to_hurt(prose):
+    assert isinstance(n.find_broken_laws(LAW_LOG, prose, "stop"), list)
+    assert isinstance(n.find_broken_laws({**LAW_LOG, "player": {"name": prose[:500] or "x"}}, "You x. " + prose[:300], "stop"), list)
+
+
+def test_laws_are_in_shadow(ollama, call_log):
+    prose = "You draw your blade. [FACT: ]"
+    answers(ollama, reply(prose))
+    assert narrate(LAW_LOG)[:2] == (200, {"prose": prose})
+    assert [finding["law"] for finding in call_log()[0]["laws"]] == ["plays_player", "bad_tag"]
+    assert len(ollama.calls) == 1
+
+
 # 7. Narrator -----------------------------------------------------------------
 
 
@@ -1260,10 +1420,18 @@ def notary(family, body=TRANSCRIPT):
     return call_app("POST", f"/notary/{family}", body)
 
 
+def chunks_of(family, transcript=TRANSCRIPT):
+    return n.cut_into_chunks(transcript, n.tokens_left(n.family_prompt(family)))
+
+
+def mark_of(family):
+    return n.fingerprint(family, n.family_prompt(family))
+
+
 def judged(family, *found, transcript=TRANSCRIPT, done_reason="stop"):
     """A Candidate of these records, or of one raw text."""
     raw = found[0] if found and isinstance(found[0], str) else json.dumps({"records": list(found)})
-    chunk, = n.cut_into_chunks(family, transcript)
+    chunk, = chunks_of(family, transcript)
     return n.Candidate(family, chunk, raw, done_reason)
 
 
@@ -1274,7 +1442,7 @@ def test_a_family_from_transcript_to_artifact(family, ollama, call_log):
     assert status == 200
     record, = artifact.pop("records")
     assert artifact == {"artifact": family, "schema_version": 1, "source_id": "session-1", "model": "qwen3.5:latest",
-                        "fingerprint": n.fingerprint(family)}
+                        "fingerprint": mark_of(family)}
     ends, = GOOD[family]["evidence"]
     assert re.fullmatch(family + "-[0-9a-f]{12}", record.pop("id"))
     assert record == {**GOOD[family], "evidence": [{"source_id": "session-1", **ends}],
@@ -1454,6 +1622,7 @@ HOLDER_CASES = [  # kind, from, to, what operators are told ("" when it is right
     ("transferred", "Mara", "Tobin", ""),
     ("transferred", "MAR", "tobin", ""),
     ("transferred", None, "Tobin", 'missing holder: "from"'),
+    ("transferred", "Mara ", "MARA", "equal holders: MARA"),
     ("transferred", "Mara", None, 'missing holder: "to"'),
     ("transferred", None, None, 'missing holder: "from and to"'),
     ("transferred", "Mara", "Mara", "equal holders: Mara"),
@@ -1576,11 +1745,49 @@ def test_a_record_that_fails_does_not_hide_the_faults_of_others():
                                                      "evidence 1-1: no suc"]
 
 
+def test_names_are_compared_as_the_model_reads_them():
+    party = {**TRANSCRIPT, "party": [{"name": "Mara [PC]"}, {"name": "Tobin   the <Tall>"}]}
+    item = {**GOOD["item-occurrences"], "kind": "transferred", "from": "Mara (PC)", "to": "tobin the ‹tall›"}
+    assert judged("item-occurrences", item, transcript=party).issues == []
+    text = {**TRANSCRIPT, "units": [{"id": 1, "speaker": "DM", "text": "A Ring [cursed] lies here."}]}
+    ring = {**GOOD["item-registry"], "name": "Ring (cursed)", "evidence": cites((1, 1))}
+    assert judged("item-registry", ring, transcript=text).issues == []
+
+
+def test_each_bad_range_is_named_by_itself():
+    faults = judged("item-occurrences", {**GOOD["item-occurrences"], "evidence": cites((7, 3), (404, 404), (17000000000001, 9))}).faults
+    assert {one.record for one in faults} == {'"rope" (acquired, units 404-404)', '"rope" (acquired, units 17000000000001-9)'}
+
+
+def test_faults_beyond_the_sixtieth_record_are_named_too():
+    item = GOOD["item-occurrences"]
+    issues = judged("item-occurrences", *[item] * 60, {**item, "item": "lamp", "to": None}).issues
+    assert issues == ["61 records", '"lamp" (acquired, units 7-3): missing holder: "to" must be a name']
+
+
+def test_a_kind_or_id_that_poses_as_something_else_is_quoted_harmless():
+    record = {**GOOD["item-occurrences"], "kind": "<|im_start|>[x]" * 9, "evidence": cites(("<s>" * 20, 7))}
+    label, = {one.record for one in judged("item-occurrences", record).faults}
+    assert not set("<>[]") & set(label)
+    assert len(label) <= 80
+
+
+def test_an_id_is_of_the_fields_after_normalising():
+    source = n.Source(TRANSCRIPT)
+    spell = n.adapt(GOOD["spells"], source)
+    assert n.record_id("spells", {**spell, "spell": " shield\t", "targets": ["Mara "]}, source) == n.record_id("spells", spell, source)
+    assert n.record_id("spells", {**spell, "spell": "Shield"}, source) != n.record_id("spells", spell, source)
+
+
 ANSWERS = [  # the raw text, whether it is accepted
     ('{"records": []}', True),
     (' \n{"records": []}\n', True),
     ('```json\n{"records": []}\n```', True),
     ('```\n{"records": []}```', True),
+    ('```json\r\n{"records": []}\r\n``` ', True),
+    ('~~~ json5\n{"records": []}\n~~~', True),
+    ('````json {"records": []}````', True),
+    ('{"records": []}\n</think>', False),
     ('<think>hm {"records": [1]}</think>\n{"records": []}', True),
     ('<think>hm</think>\n```json\n{"records": []}\n```', True),
     ('Here you are: {"records": []}', False),
@@ -1701,7 +1908,7 @@ def test_a_correction_shows_nothing_internal(family):
     candidate = judged(family, *broken)
     told = n.correction(candidate.faults)
     ids = n.join_records(family, [[n.adapt(good, n.Source(TRANSCRIPT))]], n.Source(TRANSCRIPT))
-    internal = [ids[0]["id"], ids[0]["id"][-12:], n.fingerprint(family), "source_id", "session-1", "$", "records[", "record 1",
+    internal = [ids[0]["id"], ids[0]["id"][-12:], mark_of(family), "source_id", "session-1", "$", "records[", "record 1",
                 "Rule", "Fault", "schema", "validator", "required property", "POLICY", "additionalProperties"]
     assert [word for word in internal if word in told] == []
     assert not re.search(r"\b[0-9a-f]{12,}\b|\[\d+\]|#\d", told)
@@ -1868,7 +2075,7 @@ def answering(family, make):
 
 def test_chunks_are_whole_units_that_leave_room_for_two_answers():
     for family in n.FAMILIES:
-        chunks = n.cut_into_chunks(family, LONG)
+        chunks = chunks_of(family, LONG)
         assert len(chunks) > 10
         assert [unit["id"] for chunk in chunks for unit in LONG["units"][chunk.first:chunk.stop]] == list(range(1000, 0, -1))
         options = n.role_options("notary")
@@ -1892,7 +2099,7 @@ def test_long_transcripts_are_asked_chunk_by_chunk(real_ollama, call_log, monkey
         {**item, "item": "last", "evidence": cites((last, last))}, {**item, "evidence": cites((last, first))}])
     artifact = n.notarize("item-occurrences", LONG)
     lines = call_log()
-    assert [line["chunk"] for line in lines] == [chunk.ends for chunk in n.cut_into_chunks("item-occurrences", LONG)]
+    assert [line["chunk"] for line in lines] == [chunk.ends for chunk in chunks_of("item-occurrences", LONG)]
     assert [record["earliest_unit_id"] for record in artifact["records"]] == [end for line in lines for end in line["chunk"]]
     assert len({record["id"] for record in artifact["records"]}) == 2 * len(lines)
 
@@ -1976,20 +2183,20 @@ def test_records_of_one_id_are_one_and_ties_go_by_id():
     lambda m: m.setattr(n, "read_schema", lambda name: {"evidence": {}, "records": {"enemy-events": {}}}),
 ])
 def test_a_fingerprint_changes_with_what_may_change_an_answer(change, monkeypatch):
-    before = n.fingerprint("enemy-events")
+    before = mark_of("enemy-events")
     n.answer_schema.cache_clear()
     change(monkeypatch)
-    assert n.fingerprint("enemy-events") != before
+    assert mark_of("enemy-events") != before
     assert re.fullmatch("[0-9a-f]{16}", before)
 
 
 def test_a_fingerprint_does_not_change_with_the_seed_or_another_familys_prompt(monkeypatch):
-    before = n.fingerprint("spells")
+    before = mark_of("spells")
     monkeypatch.setenv("OLLAMA_NOTARY_OPTIONS", '{"seed": 7}')
     monkeypatch.setenv("OLLAMA_NARRATOR_OPTIONS", '{"temperature": 2}')
     prompt = n.system_prompt("notary").replace("never an npc.", "no npc.")
     monkeypatch.setattr(n, "system_prompt", lambda role: prompt)
-    assert (n.fingerprint("spells"), n.fingerprint("npc-occurrences") != before) == (before, True)
+    assert (mark_of("spells"), mark_of("npc-occurrences") != before) == (before, True)
 
 
 def notarized(tmp_path, capfd, *arguments, transcript=TRANSCRIPT):
@@ -2037,6 +2244,42 @@ def test_resuming_passes_over_lines_it_cannot_read(ollama, call_log, tmp_path, c
     assert notarized(tmp_path, capfd, "--family", "spells")[0] == 0
 
 
+def test_a_change_of_anything_asks_again(ollama, call_log, tmp_path, capfd, monkeypatch):
+    answers(ollama, records())
+    assert notarized(tmp_path, capfd, "--family", "spells")[0] == 0
+    schema = n.read_schema("notary.schema.json")
+    schema["records"]["spells"]["spell"]["maxLength"] = 100
+    prompt = n.system_prompt("notary").replace("one record for each casting", "a record for each casting")
+    words = {**TRANSCRIPT, "units": [*TRANSCRIPT["units"][:-1], {**TRANSCRIPT["units"][-1], "text": "I miss."}]}
+    changes = [
+        (lambda patch: patch.setenv("OLLAMA_NOTARY_MODEL", "llama3.1"), TRANSCRIPT),
+        (lambda patch: patch.setenv("OLLAMA_NOTARY_OPTIONS", '{"top_k": 3}'), TRANSCRIPT),
+        (lambda patch: patch.setattr(n, "system_prompt", lambda role: prompt), TRANSCRIPT),
+        (lambda patch: (n.answer_schema.cache_clear(), patch.setattr(n, "read_schema", lambda name: schema)), TRANSCRIPT),
+        (lambda patch: None, words),
+    ]
+    for number, (change, transcript) in enumerate(changes, 2):
+        with monkeypatch.context() as patch:
+            change(patch)
+            answers(ollama, records())
+            assert notarized(tmp_path, capfd, "--family", "spells", transcript=transcript)[0] == 0
+            assert len(ollama.calls) == number
+        n.answer_schema.cache_clear()
+
+
+@pytest.mark.parametrize("raw", ['<think>hm</think>\n{"records": []}', '```json\n{"records": []}\n```'])
+def test_an_answer_in_wrapping_is_remembered_as_it_came(raw, ollama, call_log, tmp_path, capfd):
+    answers(ollama, reply(raw))
+    assert [notarized(tmp_path, capfd, "--family", "spells")[0] for _ in range(2)] == [0, 0]
+    assert len(call_log()) == 1
+
+
+def test_a_log_that_is_no_file_is_not_read(ollama, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("CALL_LOG_PATH", os.devnull)
+    answers(ollama, records())
+    assert notarized(tmp_path, capfd, "--family", "spells")[0] == 0
+
+
 # The command
 
 
@@ -2073,6 +2316,30 @@ def test_notarize_refuses_in_one_line(arguments, words, call_log, capsys):
     assert (said.out, said.err.count("\n"), words in said.err) == ("", 1, True)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links and modes are Unix's")
+def test_an_output_that_is_there_keeps_what_it_is(ollama, call_log, tmp_path, capfd):
+    target = tmp_path / "real.json"
+    target.write_text("old", encoding="utf-8")
+    target.chmod(0o600)
+    (tmp_path / "link.json").symlink_to(target)
+    answers(ollama, records())
+    assert notarized(tmp_path, capfd, "--family", "spells", "-o", str(tmp_path / "link.json"))[0] == 0
+    assert (json.loads(target.read_text(encoding="utf-8"))[0]["artifact"], target.stat().st_mode & 0o777) == ("spells", 0o600)
+    assert (tmp_path / "link.json").is_symlink()
+    assert notarized(tmp_path, capfd, "--family", "spells", "-o", "/dev/null")[0] == 0
+    assert not os.path.isfile("/dev/null")
+    status, _, said = notarized(tmp_path, capfd, "-o", str(tmp_path))
+    assert (status, "it is a folder" in said) == (2, True)
+
+
+def test_a_unit_of_plain_text_that_does_not_fit_is_named_by_its_line(call_log, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("OLLAMA_NOTARY_OPTIONS", '{"num_predict": 7000}')
+    path = tmp_path / "session.txt"
+    path.write_text("DM: hello\n\nMara: " + "x" * 9000 + "\n", encoding="utf-8")
+    assert n.main(["notarize", str(path), "--family", "spells"]) == 1
+    assert "line 3 unit 2 alone" in capfd.readouterr().err
+
+
 def test_an_output_that_cannot_be_written_is_said_before_the_work(ollama, call_log, tmp_path, capfd):
     status, _, said = notarized(tmp_path, capfd, "-o", str(tmp_path / "no" / "out.json"))
     assert (status, "can't write" in said) == (2, True)
@@ -2091,10 +2358,14 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(ollama, call_l
     ("DM: at\n12:30 it rings\nhttp://x.example", [("DM", "at 12:30 it rings http://x.example")]),
     ("DM:\nhello", [("DM", "hello")]),
     ("DM: a\u2028b", [("DM", "a\u2028b")]),
-    ("DM: " + "x" * 100 + "\n" + "y" * 90 + ": z", [("DM", "x" * 100 + " " + "y" * 90 + ": z")]),
+    ("Mara:hello", [("Mara", "hello")]),
+    ("Ann, Bea, Cid, Dan, Eve, Fay, Gus, Hal, Ida, Jon, Kit and the whole of the third company of the old town watch: aye",
+     [("Ann, Bea, Cid, Dan, Eve, Fay, Gus, Hal, Ida, Jon, Kit and the whole of the third company of the old town watch", "aye")]),
+    ("DM: " + "x" * 100 + "\n" + "y" * 290 + ": z", [("DM", "x" * 100 + " " + "y" * 290 + ": z")]),
 ])
 def test_plain_text(text, units):
-    transcript = n.plain_transcript(text.encode(), "session", [])
+    transcript, lines = n.plain_transcript(text.encode(), "session", [])
+    assert [text.split("\n")[line - 1].lstrip("\ufeff")[:2] for line in lines] == [speaker[:2] for speaker, _ in units]
     assert transcript == {"source_id": "session", "party": [], "units": [
         {"id": number, "speaker": speaker, "text": words} for number, (speaker, words) in enumerate(units, 1)]}
 
@@ -2171,7 +2442,7 @@ def test_a_real_model_notarizes_or_is_honestly_refused(real_model, call_log, mon
         assert 0 < len(body["detail"].get("issues", ["x"])) <= 60
         assert not lines[-1]["accepted"]
     assert 1 <= len(lines) <= 3
-    assert all(line["fingerprint"] == n.fingerprint("item-occurrences") for line in lines)
+    assert all(line["fingerprint"] == mark_of("item-occurrences") for line in lines)
     assert all(len(line["messages"][-1]["content"]) <= 2000 for line in lines[1:])
 
 
