@@ -1129,6 +1129,10 @@ class Telling:
         self.narration = _SPEECH.sub("”", self.untagged)      # the mark stays: something was said here
 
     @functools.cached_property
+    def sentences(self) -> list:
+        return split_sentences(self.untagged)
+
+    @functools.cached_property
     def known(self) -> str:
         """What canon and this prose's facts say, for comparing."""
         return plain("\n".join([*self.texts, *self.facts]))
@@ -1193,9 +1197,12 @@ _QUANTITY = re.compile(r"coin|gold|silver|copper|plat|electr|point|\bhp\b|luck|d
 
 def numbers(telling: Telling) -> list:
     """Digits, and number words beside a game quantity; what canon says in so many words stays."""
-    found = [match[0] for match in re.finditer(r"(?:\w+[ .#-]+)?\w*\d[\d.,:/%]*\w*", telling.untagged)]
-    if _QUANTITY.search(telling.untagged):          # which is quick, and mostly no
-        found += [match[0] for match in _GAME_NUMBERS.finditer(telling.untagged)]
+    found = []
+    if re.search(r"\d", telling.untagged):
+        found += [match[0] for match in re.finditer(r"(?:\w+[ .#-]+)?\w*\d[\d.,:/%]*\w*", telling.untagged)]
+    for clause in re.split(r"(?<=[.!?;\n])", telling.untagged):
+        if _QUANTITY.search(clause):                # which is quick, and mostly no
+            found += [match[0] for match in _GAME_NUMBERS.finditer(clause)]
     return [text for text in found if plain(text).strip(" .,:") not in telling.known]
 
 
@@ -1344,7 +1351,7 @@ _NO_INVENTIONS = set("""
  autumn common elf elves elven elvish dwarf dwarves dwarven dwarvish orc orcs orcish goblin halfling human english
  latin ok tv o oh ah
 """.split())                                      # function words, titles, the calendar, what is everybody's
-_WORD = re.compile(r"[^\W\d_](?:[\w'’ʼ]|-(?=\w))*")
+_WORD = re.compile(r"(?<![\w'’ʼ])(?![a-z])[^\W\d_](?:[\w'’ʼ]|-(?=\w))*")
 _ABBREVIATED = re.compile(r"\b(?:Mr|Mrs|Ms|Mme|Mlle|Dr|St|Capt|Lt|Sgt|Col|Gen|Prof|Rev|Fr|Sr|Jr|Hon|No|[A-Z])\.$")
 _ENDINGS = """s es ish an ans ian ians ean eans ese er ers ite ites man men woman women folk ic i n ns e a o y um us ia land
  mark born made""".split()                          # of nationalities, plurals, the folk of a place
@@ -1496,7 +1503,7 @@ def other_person(telling: Telling) -> list:
              for match in own.finditer(sentence)]
     if first or addressed:
         return first[:1]
-    count = len(split_sentences(telling.untagged))
+    count = len(telling.sentences)
     if telling.done_reason == "length":
         count -= 1                                  # the one that was cut might have said it
     named = any(re.search(rf"\b{re.escape(name)} (?:{_ADVERB})*[a-z]+s\b", telling.narration)
@@ -1510,7 +1517,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"”’'»)*_]*(?=\s)\s+|\n\s*\n|\n"
 
 
 def overlong(telling: Telling) -> list:
-    sentences, length = len(split_sentences(telling.untagged)), len(telling.untagged)
+    sentences, length = len(telling.sentences), len(telling.untagged)
     found = [f"{sentences} sentences"] if sentences > MAX_SENTENCES else []
     return found + ([f"{length} characters"] if length > MAX_PROSE else [])
 
@@ -2311,15 +2318,17 @@ class Tally:
         self.seconds, self.latencies, self.broken = 0.0, collections.Counter(), collections.Counter()
 
     def add(self, record: dict, laws: list, same: bool = False) -> None:
-        latency = record["latency_ms"] / 1000
+        """Count a record. What isn't one raises before anything is counted."""
+        latency, tokens = record["latency_ms"] / 1000, (record.get("eval_count") or 0) + 0
+        broken = {finding["law"] for finding in laws} | ({"any"} if laws else set())
         self.calls += 1
         self.failures += not record["ok"]
         self.cut_off += record.get("done_reason") == "length"
         self.same += same
-        self.broken.update({finding["law"] for finding in laws} | ({"any"} if laws else set()))
+        self.broken.update(broken)
         if record["ok"]:
             self.latencies[float(f"{latency:.3g}")] += 1
-            self.tokens += record.get("eval_count") or 0
+            self.tokens += tokens
             self.seconds += latency
 
     def percentile(self, share: float) -> float | None:
@@ -3044,8 +3053,8 @@ def run_replay(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             status = 130                            # what is done is shown
         progress.end()
-        totals = table({name: {"calls": str(tally.calls), "same as before": str(tally.same), **tally.rows()}
-                        for name, tally in tallies.items()})
+        totals = table({name: {"calls": str(tally.calls), "same as before": "-" if name == "before" else str(tally.same),
+                               **tally.rows()} for name, tally in tallies.items()})
         say(f"replayed\n{totals}")
         if arguments.output:
             report.write(arguments.output, totals)

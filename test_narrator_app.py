@@ -1280,7 +1280,7 @@ BROKEN = {  # proses that break this law, whatever else they break
         "You hear rain. Dr. Fenn coughs. " * 5, "“You hear rain.” " * 9, "You hear rain… " * 9, "You hear rain.\n\n" * 9,
         "\"Rain!\" she cries. You hear it. " * 5, "You hear rain (again). " * 10, "You hear *rain*. " * 9, "龍 is wet; you hear it. " * 9,
     ],
-    "cut_off": ["You hear"] * 1,
+    "cut_off": CLEAN[:12],                          # for the done_reason alone
 }
 
 
@@ -2446,6 +2446,207 @@ def test_a_real_model_notarizes_or_is_honestly_refused(real_model, call_log, mon
     assert all(len(line["messages"][-1]["content"]) <= 2000 for line in lines[1:])
 
 
+# 9. Audit and replay ---------------------------------------------------------
+
+
+def logged(**change) -> dict:
+    """A narrator's line of a call log."""
+    record = {"ts": "2026-11-30T12:00:00.000Z", "id": "1", "role": "narrator", "canon_log": SMALL_LOG, "model": "m",
+              "options": {"seed": 7, "temperature": 0.8}, "think": False, "prompt_sha256": "ab" * 32, "attempts": [],
+              "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}], "latency_ms": 2000.0,
+              "ok": True, "response": "You hear rain.", "done_reason": "stop", "prompt_eval_count": 9, "eval_count": 100,
+              "laws": [], **change}
+    return {key: value for key, value in record.items() if value is not ...}
+
+
+def failed(**change) -> dict:
+    return logged(ok=False, error="why", response=..., done_reason=..., eval_count=..., laws=..., **change)
+
+
+def write_log(tmp_path, *lines):
+    path = tmp_path / "old.jsonl"
+    path.write_bytes(b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines))
+    return str(path)
+
+
+def run(capfd, *arguments):
+    """One command: (exit status, standard output, standard error)."""
+    status = n.main(list(arguments))
+    return status, *capfd.readouterr()
+
+
+def test_an_audit_side_by_side(tmp_path, capfd):
+    broken = [{"law": "number", "text": "3"}, {"law": "number", "text": "4"}, {"law": "cut_off", "text": "x"}]
+    path = write_log(tmp_path, *[logged(latency_ms=1000.0 * second) for second in range(1, 19)],
+                     logged(laws=broken, done_reason="length", latency_ms=19000.0), failed(latency_ms=60000.0),
+                     logged(model="llama3.2", latency_ms=500.0), logged(role="notary"), logged(prompt_sha256="cd" * 32))
+    status, out, err = run(capfd, "audit", path)
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [
+        "                      m abababab  llama3.2 abababab  m cdcdcdcd",
+        "narrations                    20                  1           1",
+        "failures                       1                  0           0",
+        "cut off                        1                  0           0",
+        "latency, median s           10.0                0.5         2.0",
+        "latency, 95th s             19.0                0.5         2.0",
+        "tokens/s                    10.0                200        50.0",
+        "laws broken, per 100         5.3                0.0         0.0",
+        "  number                     5.3                0.0         0.0",
+        "  cut_off                    5.3                0.0         0.0"]
+
+
+def test_an_audit_shows_what_broke_a_law_and_judges_older_lines_now(tmp_path, capfd):
+    old = logged(laws=..., response="You draw your \x1bblade at dawn.")
+    status, out, _ = run(capfd, "audit", write_log(tmp_path, logged(), old), "--show")
+    assert status == 0
+    assert out.splitlines()[0] == "line 2: plays_player: You draw your blade at dawn"
+    assert re.search(r"^  plays_player +50\.0$", out, re.M)
+
+
+BAD_LINES = [  # a line of a log, whether it is a record that audit counts all the same
+    (b"nonsense", False), (b"", False), (b"[]", False), (b"\xff", False), (b"[" * 5000, False), (b'{"cut": tr', False),
+    (b'{"role": "narrator"}', False), ({"role": "narrator", "ok": True, "model": 7}, False), (logged(latency_ms="x"), False),
+    (logged(laws="x"), False), (logged(laws=[7]), False), (logged(model=...), False), (logged(eval_count="x"), False),
+    (logged(laws=..., canon_log=7), False), (logged(laws=..., response=None), False), (logged(prompt_sha256=7), False),
+    (logged(prompt_sha256=...), True), (logged(eval_count=None, done_reason=None), True), ({"role": "bard"}, None),
+]
+
+
+@pytest.mark.parametrize(("line", "counted"), BAD_LINES, ids=lambda value: str(value)[:30])
+def test_a_line_that_cannot_be_read_is_named_and_passed_over(line, counted, tmp_path, capfd):
+    status, out, err = run(capfd, "audit", write_log(tmp_path, logged(), line, logged()))
+    assert status == 0
+    assert sum(int(count) for count in re.findall(r"\d+", out.splitlines()[1])) == (3 if counted else 2)
+    assert ("line 2" in err) == (counted is False)
+
+
+@pytest.mark.parametrize("command", ["audit", "replay"])
+def test_a_log_that_is_not_there(command, capfd, call_log):
+    status, _, err = run(capfd, command, "no-such.jsonl")
+    assert (status, "can't read no-such.jsonl" in err) == (2, True)
+
+
+def test_a_replay_sends_what_was_sent(ollama, tmp_path, capfd):
+    fields = {"type": "object"}
+    old = [logged(id="a"), logged(id="b", think=None, response="You see fog."),
+           logged(id="c", role="notary", family="spells", format=fields, canon_log=..., laws=..., response='{"records": []}')]
+    answers(ollama, reply("You hear rain."), reply("You draw your blade."), records())
+    status, out, err = run(capfd, "replay", write_log(tmp_path, *old))
+    assert status == 0
+    bodies = [sent(ollama, number) for number in range(3)]
+    assert [(body["model"], body["options"], body["messages"]) for body in bodies] == [("m", old[0]["options"], old[0]["messages"])] * 3
+    assert [body.get("think", "no") for body in bodies] == [False, "no", False]
+    assert [body.get("format") for body in bodies] == [None, None, fields]
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["replay_of"] for line in lines] == ["a", "b", "c"]
+    assert [[finding["law"] for finding in line.get("laws", ())] for line in lines] == [[], ["plays_player"], []]
+    assert lines[0]["canon_log"] == SMALL_LOG
+    rows = [re.split(r"\s{2,}", line) for line in err.splitlines()]
+    assert [row for row in rows if row[1:] == ["before", "m"] or row[0] in ("calls", "same as before")] == [
+        ["", "before", "m"], ["calls", "3", "3"], ["same as before", "-", "2"]]
+
+
+def test_a_replay_to_other_models_one_after_the_other(ollama, tmp_path, capfd):
+    answers(ollama, *[reply()] * 2, 500, 500, reply())
+    status, out, err = run(capfd, "replay", write_log(tmp_path, logged(), logged(), logged()), "--model", "x", "y", "--limit", "2")
+    assert [sent(ollama, number)["model"] for number in range(5)] == ["x", "x", "y", "y", "y"]
+    assert [json.loads(line)["ok"] for line in out.splitlines()] == [True, True, False, True]
+    assert status == 0
+    assert [line.split() for line in err.splitlines() if line.startswith(("calls", "failures"))] == [["calls", "2", "2", "2"], ["failures", "0", "0", "1"]]
+
+
+@pytest.mark.parametrize("arguments", [["--render"], ["--prompt"]])
+def test_a_replay_rendered_anew(arguments, ollama, tmp_path, capfd):
+    if arguments == ["--prompt"]:
+        (tmp_path / "mine.md").write_text("Be terse.\n", encoding="utf-8")
+        arguments = ["--prompt", str(tmp_path / "mine.md")]
+    answers(ollama, reply())
+    path = write_log(tmp_path, logged(role="notary", canon_log=..., laws=...), logged())
+    assert run(capfd, "replay", path, *arguments)[0] == 0
+    system, user = (message["content"] for message in sent(ollama)["messages"])
+    assert (system, user) == ("Be terse." if len(arguments) == 2 else n.system_prompt("narrator"), n.digest(SMALL_LOG))
+    assert sent(ollama)["options"] == {"seed": 7, "temperature": 0.8}
+
+
+def test_a_replay_of_one_role(ollama, tmp_path, capfd):
+    answers(ollama, records())
+    notary_line = logged(role="notary", family="spells", canon_log=..., laws=..., response='{"records": []}')
+    status, out, _ = run(capfd, "replay", write_log(tmp_path, logged(), notary_line), "--role", "notary")
+    assert (status, len(out.splitlines())) == (0, 1)
+
+
+@pytest.mark.parametrize("line", [b"nonsense", {"role": "narrator", "messages": 7}, logged(options=7), logged(options=...), logged(canon_log=7),
+                                  logged(messages=[{}]), logged(messages=[7]), logged(ok=...), logged(model=...)])
+def test_a_replay_passes_over_what_is_no_record(line, tmp_path, capfd):
+    with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
+        mock.post(CHAT, json=reply())
+        status, _, err = run(capfd, "replay", write_log(tmp_path, line, logged()), "-o", str(tmp_path / "page.html"))
+    assert (status, "line 1" in err) == (0, True)
+
+
+def test_records_are_compared_by_name():
+    def answer(*found):
+        return {"family": "item-occurrences", "response": json.dumps({"records": found})}
+
+    rope, axe = {"item": "rope", "to": "Mara"}, {"item": "axe", "to": "Mara"}
+    assert n.compare_records(answer(rope, axe), answer(axe, rope)) == {"added": [], "lost": [], "changed": []}
+    assert n.compare_records(answer(rope, rope), answer({**rope, "item": "ROPE "}, {**rope, "to": "Tobin"}, axe)) == {
+        "added": ["axe"], "lost": [], "changed": ["rope", "rope"]}
+    assert n.compare_records(answer(rope), answer()) == {"added": [], "lost": ["rope"], "changed": []}
+    assert n.compare_records(answer(rope), {"family": "item-occurrences", "response": "chatter"}) is None
+
+
+def test_the_page_of_a_replay(ollama, tmp_path, capfd):
+    evil = "<img src=x onerror=alert(1)> </div> {{evil}} % end \\\\. You draw your blade."
+    answers(ollama, reply(evil), reply("You hear rain."), 500, 500)
+    page = tmp_path / "page.html"
+    canon_log = {**SMALL_LOG, "location": "<b>an inn</b>"}
+    turns = [logged(canon_log=canon_log, messages=[{"role": "system", "content": "S"}, {"role": "user", "content": "<script>"}]), logged(), logged()]
+    assert run(capfd, "replay", write_log(tmp_path, *turns), "-o", str(page))[0] == 0
+    text = page.read_text(encoding="utf-8")
+    assert "<img" not in text
+    assert "<script>\nfor" in text
+    assert text.count("<script>") == 1
+    assert "&lt;img src=x onerror=alert(1)&gt; &lt;/div&gt; {{evil}} % end" in re.sub("</?ins>", "", text)
+    assert re.findall(r'aria-pressed="\w+">(.*?)</button>', text) == [
+        "all (3)", "different (2)", "worse (2)", "failed (1)"]
+    assert text.count("<article") == 3
+    assert not re.search(r"https?://|src=[\"']|url\(", text)
+    assert text.index("laws broken, per 100") < text.index("<article")
+    assert '<span class="law">plays_player</span>' in text
+
+
+def test_what_changed_is_marked_word_by_word():
+    assert n.marked("You hear the rain.", "You hear a rain.") == (
+        [(False, "You hear "), (True, "the"), (False, " rain.")], [(False, "You hear "), (True, "a"), (False, " rain.")])
+    assert n.marked("x " * 9000, "y " * 9000) == ([(True, "x " * 9000)], [(True, "y " * 9000)])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to send to a process")
+def test_ctrl_c_keeps_what_a_replay_has_done(real_ollama, tmp_path):
+    asked = threading.Event()
+    real_ollama.before = lambda: asked.wait(30) if len(real_ollama.bodies) == 3 else None
+    path = write_log(tmp_path, *[logged()] * 9)
+    with process("replay", path, "-o", str(tmp_path / "page.html"), OLLAMA_BASE_URL=real_ollama.url) as program:
+        wait_until(lambda: len(real_ollama.bodies) == 3)
+        program.send_signal(signal.SIGINT)
+        assert program.wait(30) == 130
+        asked.set()
+        lines = program.stdout.read().splitlines()
+    assert [json.loads(line)["ok"] for line in lines] == [True, True, False]
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").count("<article") == 2
+
+
+@pytest.mark.live
+def test_a_replay_to_the_model_that_wrote_the_log_is_the_same(real_model, call_log, capfd, monkeypatch):
+    if real_model != n.UNDERSTUDY:
+        pytest.skip("an Ollama on a graphics card may answer the same seed differently")
+    monkeypatch.setenv("OLLAMA_NARRATOR_OPTIONS", '{"num_predict": 30}')
+    narrate(CANON_LOG), narrate(SMALL_LOG)
+    assert n.main(["replay", os.environ["CALL_LOG_PATH"], "--understudy"]) == 0
+    assert re.search(r"same as before\s+-\s+2\n", capfd.readouterr().err)
+
+
 # 10. Routes ------------------------------------------------------------------
 
 
@@ -2996,6 +3197,11 @@ def test_the_readmes_transcript_gives_the_readmes_record(ollama, call_log, tmp_p
     artifact, = json.loads(capfd.readouterr().out)
     assert artifact["records"] == [shown]
     assert len(transcript.splitlines()) == 6
+
+
+def test_the_readmes_laws_are_the_laws():
+    section = README[README.index("## Is it bounded?"):README.index("## Settings")]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.M) == [law.name for law in n.LAWS]
 
 
 def test_the_readme_lists_the_fields_of_the_log(ollama, call_log):
