@@ -3183,7 +3183,7 @@ def test_the_readmes_curl_posts_a_sound_canon_log():
 
 def test_the_readmes_transcript_gives_the_readmes_record(ollama, call_log, tmp_path, capfd):
     """The command as it stands there, and the record that comes of a model's answer with its endpoints turned."""
-    section = README[README.index("## Notarize a session"):]
+    section = README[README.index("## Notarize a session"):README.index("## Is it bounded?")]
     transcript, = re.findall(r"```text\n(.*?)```", section, re.S)
     shown = json.loads(re.search(r"```json\n(.*?)```", section, re.S)[1])
     command = shlex.split(next(line for line in section.splitlines() if " notarize " in line))
