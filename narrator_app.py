@@ -743,8 +743,9 @@ def ask_ollama(method: str, path: str, body: dict | None, seconds: float) -> dic
         request = _prepared(method, address + path).copy()
         if body is not None:
             request.prepare_body(json.dumps(body).encode(), None)
-        with session().send(request, timeout=urllib3.Timeout(total=seconds), allow_redirects=False, stream=True,
-                            **_proxies_and_certificates(address)) as response:
+        adapter = session().get_adapter(request.url)        # not session().send(), which reads redirects whatever it is told
+        with adapter.send(request, stream=True, timeout=urllib3.Timeout(total=seconds),
+                          **_proxies_and_certificates(address)) as response:
             text = response.raw.read(MAX_ANSWER + 1)
             text += response.raw.read(1)            # which raises where the connection broke off before the end
     except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
@@ -800,7 +801,6 @@ def session() -> requests.Session:
     """The one session, set up once and then only used: many threads share it."""
     shared = requests.Session()
     shared.trust_env = False                        # no .netrc; proxies are chosen for each call
-    shared.get_redirect_target = lambda response: None      # else requests reads a redirect's body and target
     shared.headers.update({"Content-Type": "application/json", "Accept-Encoding": "identity"})
     for scheme in ("http://", "https://"):
         shared.mount(scheme, _DeadlineAdapter(pool_maxsize=64))
@@ -1110,8 +1110,21 @@ def find_broken_laws(canon_log: dict, prose: str, done_reason: str | None) -> li
     return [{"law": law.name, "text": shorten(text, 80)} for law in LAWS for text in dict.fromkeys(law.broken(telling))]
 
 
-_FACT_TAG = re.compile(r"\[FACT:\s*([^\[\]]*[^\[\]\s])\s*\]")
-_SPEECH = re.compile("|".join([                     # what somebody says, or has written or sung
+class Pattern:
+    """A regular expression that is compiled when it is first asked for anything: a start needs none of them."""
+
+    def __init__(self, pattern: str, flags: int = 0):
+        self.pattern, self.flags = pattern, flags
+
+    def __getattr__(self, name):
+        if name not in ("search", "match", "sub", "finditer", "findall"):
+            raise AttributeError(name)
+        self.__dict__[name] = found = getattr(re.compile(self.pattern, self.flags), name)
+        return found
+
+
+_FACT_TAG = Pattern(r"\[FACT:\s*([^\[\]]*[^\[\]\s])\s*\]")
+_SPEECH = Pattern("|".join([                     # what somebody says, or has written or sung
     r'"[^"\n]*(?:"|$)|“[^”\n]*(?:”|$)|«[^»\n]*(?:»|$)|^[—–] .*$',
     r"(?<!\w)['‘](?=\w)[^\n]{0,400}?[.,!?…—]['’](?!\w)",
     r"\*[^*\n]* [^*\n]*\*|:\n+[^\n]+(?:\n[^\n]+)*",
@@ -1125,7 +1138,10 @@ class Telling:
         self.canon_log, self.prose, self.done_reason = canon_log, prose[:MAX_CHECKED], done_reason
         self.texts = _texts(canon_log)
         self.facts = _FACT_TAG.findall(self.prose)
-        self.untagged = re.sub(r" +(?=[.,;:!?])", "", _FACT_TAG.sub("", self.prose)).strip()
+        self.untagged = self.prose.strip()
+        if self.facts:
+            self.untagged = re.sub(r" +(?=[.,;:!?])", "", _FACT_TAG.sub("", self.prose)).strip()
+        self.lower = self.untagged.lower()          # for a quick look before a slow one
         self.narration = _SPEECH.sub("”", self.untagged)      # the mark stays: something was said here
 
     @functools.cached_property
@@ -1181,18 +1197,18 @@ _BEHIND = one_of("""for and or in to from on each apiece is are if as at by but 
  more richer poorer short lighter heavier coin coins piece pieces""")
 _LINK = one_of("is are at to by of now stand stands sit sits hover hovers hang hangs drop drops fall falls rise rises read"
               " reads down up value score")
-_GAME_NUMBERS = re.compile("|".join([
+_GAME_NUMBERS = Pattern("|".join([
     rf"\b(?:{_NUMBER}|one)(?: (?:{_OF}))* (?:{_STATS})\b",
     rf"\b(?:{_STATS}|luck|gold)(?: ?[:=]| (?:{_LINK}))+ (?:only |just |about |exactly |minus |plus )?"
     rf"(?:{_NUMBER}|one|zero)\b(?! of\b)",
     rf"\b{_NUMBER}(?: \w+)? pieces? of {_METAL}\b",
     rf"\b{_NUMBER}(?: (?:{_OF}))*(?: (?:shiny|bright|small|old|new|heavy))? {_METAL}(?= (?:{_BEHIND})\b|[^\w\s]|$)",
-    rf"\b{_NUMBER}(?: (?:{_OF}))*(?: (?!of\b)[a-z]+)? coins?\b",
+    rf"\b{_NUMBER}(?: (?:{_OF}))*(?: (?!of\b)[a-z]+)? (?:coins?|dollars|shillings|guineas|florins|ducats|pence|credits)\b",
     rf"\b(?:gain|lose|drop|rise|climb)s? (?:{_NUMBER}|one|a) levels?\b",
     rf"\b(?:at|to|of|is|are|reach(?:es)?) level (?:{_NUMBER}|one)\b",
 ]), re.I)
-_QUANTITY = re.compile(r"coin|gold|silver|copper|plat|electr|point|\bhp\b|luck|damage|per ?cent|level|\bxp\b|mana|slot|class",
-                       re.I)
+_QUANTITIES = """coin gold silver copper platinum electrum point hp luck damage percent cent level xp mana slot class
+ experience dollar shilling guinea florin ducat pence credit""".split()
 
 
 def numbers(telling: Telling) -> list:
@@ -1200,9 +1216,8 @@ def numbers(telling: Telling) -> list:
     found = []
     if re.search(r"\d", telling.untagged):
         found += [match[0] for match in re.finditer(r"(?:\w+[ .#-]+)?\w*\d[\d.,:/%]*\w*", telling.untagged)]
-    for clause in re.split(r"(?<=[.!?;\n])", telling.untagged):
-        if _QUANTITY.search(clause):                # which is quick, and mostly no
-            found += [match[0] for match in _GAME_NUMBERS.finditer(clause)]
+    if any(quantity in telling.lower for quantity in _QUANTITIES):
+        found += [match[0] for match in _GAME_NUMBERS.finditer(telling.untagged)]
     return [text for text in found if plain(text).strip(" .,:") not in telling.known]
 
 
@@ -1212,32 +1227,32 @@ _ACTS = {verb.replace("_", " ") for verb in """
  accept admire adore advance agree aim ambush announce answer apologise apologize approach argue arm ask attack
  attempt back_away bargain beckon beg block bolt bow brace brandish brush_off brush_past buy call call_out challenge
  charge chase cheer choose claim clamber clap clear_your climb close clutch collect confront consider contemplate
- continue count_out crack_open crawl creep cross crouch_down cut cut_through dart dash decide declare decline demand
- deny despise dig dive dodge doubt drag draw dread drink drop_a drop_the drop_to drop_your duck ease eat edge elbow
- embrace enjoy enter envy examine exclaim explain fear fight fire fling flip follow force fumble gather gesture
+ continue count_out crack_open crawl creep cross crouch_down cup cut cut_through dart dash decide declare decline
+ demand deny despise dig dive dodge doubt drag draw dread drink drop_a drop_the drop_to drop_your duck ease eat edge
+ elbow embrace enjoy enter envy examine exclaim explain fear fight fire fling flip follow force fumble gather gesture
  get_to get_up give glance_back glance_over glare go go_to grab grasp greet grin grip grit growl hack halt hammer
  hand hand_over hate haul head help hesitate hiss hoist hold_out hold_up hope hunt hurl hurry ignore inch insist
  inspect intend interrupt investigate invite jam join jump keep_going keep_moving keep_walking kick kill kiss
- kneel_down kneel_to knock laugh launch lay_a lay_down lay_out lay_the lay_your lead lean_forward lean_in leap leave
- let_go let_her let_him let_it let_out let_the let_them let_your lie_down lift light_a light_the light_your loathe
- lock loose love lower lunge make_a_break make_a_choice make_a_dash make_a_decision make_a_grab make_camp make_for
- make_haste make_up_your make_your march marvel mount mourn mouth move murmur mutter nock nod nudge offer open order
- pace pack parry part_the pause pay peel pick pin pity place plan plant pledge pluck plunge pocket point pole ponder
- pounce pour pray prepare press promise propose protest pry pull punch push put quicken raise ram reach_down
- reach_for reach_in reach_into reach_out reach_up read_the refuse regret relish reload remove reply resent resist
- resolve respond rest_a rest_your retort retreat return ride rip rise roll_up roll_your row rub run rush salute
- savour say scan scoop scramble search seize set_a set_down set_foot set_off set_out set_the set_to set_your
- settle_into shake shake_off shake_your sheathe shoot shoulder shout shove shrug sidestep sift sigh sign signal sip
- sit_down sit_up slam slap slash slice slide_your sling slip_away slip_between slip_inside slip_into slip_out
- slip_past slip_the slip_your smash smile smirk snap snarl snatch sneak speak spit sprint spur square_your squeeze
- stab stalk stand_up start_across start_down start_forward start_toward start_towards start_up steady_your steal
- steel steel_yourself steer step stoop stop straighten stride strike stroke stroll stuff surge_forward surrender swap
- swear sweep swim swing take tap tear_open tell test thank threaten throw thrust thumb tie tighten tiptoe toss touch
- trace trade tread trot trudge trust try tuck tug turn twist uncork unfold unlock unroll unsheathe untie vault
- venture volunteer vow wade walk want warn wave wave_your weave_through whisper whistle wield wink wipe wish withdraw
- wonder work_your wrap wrench wrestle yank yell yield
+ kneel_beside kneel_down kneel_to knock laugh launch lay_a lay_down lay_out lay_the lay_your lead lean_forward
+ lean_in leap leave let_go let_her let_him let_it let_out let_the let_them let_your lie_down lift light_a light_the
+ light_your loathe lock loose love lower lunge make_a_break make_a_choice make_a_dash make_a_decision make_a_grab
+ make_camp make_for make_haste make_up_your make_your march marvel mount mourn mouth move murmur mutter nock nod
+ nudge offer open order pace pack parry part_the pause pay peel pick pin pity place plan plant pledge pluck plunge
+ pocket point pole ponder pounce pour pray prepare press promise propose protest pry pull punch push put quicken
+ raise ram reach_down reach_for reach_in reach_into reach_out reach_up read_the refuse regret relish reload remove
+ reply resent resist resolve respond rest_a rest_your retort retreat return ride rip rise roll_up roll_your row rub
+ run rush salute savour say scan scoop scramble search seize set_a set_down set_foot set_off set_out set_the set_to
+ set_your settle_into shake shake_off shake_your sheathe shoot shoulder shout shove shrug sidestep sift sigh sign
+ signal sip sit_down sit_up slam slap slash slice slide_your sling slip_away slip_between slip_inside slip_into
+ slip_out slip_past slip_the slip_your smash smile smirk snap snarl snatch sneak speak spit sprint spur square_your
+ squeeze stab stalk stand_up start_across start_down start_forward start_toward start_towards start_up steady_your
+ steal steel steel_yourself steer step stoop stop straighten stride strike stroke stroll stuff surge_forward
+ surrender swap swear sweep swim swing take tap tear_open tell test thank threaten throw thrust thumb tie tighten
+ tiptoe toss touch trace trade tread trot trudge trust try tuck tug turn twist uncork unfold unlock unroll unsheathe
+ untie vault venture volunteer vow wade walk want warn wave wave_your weave_through whisper whistle wield wink wipe
+ wish withdraw wonder work_your wrap wrench wrestle yank yell yield
 """.split()}
-_IDIOMS = re.compile("|".join([                     # what a verb above says that is no act
+_IDIOMS = Pattern("|".join([                     # what a verb above says that is no act
     r"take \S+ (?:points? of )?damage|take (?:in|after|shape|up (?:most|half))\b",
     r"take (?:a|the|an|another) (?:\w+ )?(?:hit|blow|beating|wound|brunt|fall|chill|arrow|bullet|elbow)",
     r"draw (?:\w+ )?(?:stares|eyes|looks|glances|attention|breath|notice)|give (?:off|way)|pick out|cut a|answer to|pass",
@@ -1254,15 +1269,15 @@ _MOODS = one_of("""happy sad angry afraid nervous uneasy relieved determined fur
  horrified thrilled saddened intrigued resolved compelled disappointed heartbroken""")
 _ADVERB = r"(?:(?:\w+ly|also|then|now|just|still|soon|both|instead|at once|once more|again|finally) )"
 _CLAUSE = r"(?:^|[.!?;:,—–…”()\n*]|--|\b(?i:and|but|as|while|then|so|yet)\b)\s*"
-_YOU = re.compile(
+_YOU = Pattern(
     rf"(?:{_CLAUSE}|\b(?i:only|not until) [^.!?;:\n”]{{0,40}}?\bdo )"
     rf"((?i:you)(?: and (?:the )?[A-Z]\w+)?|I)( |['’]re |['’]ll |['’]ve )({_ADVERB}*)([^.!?;:\n”—]*)", re.M)
-_DECIDED = re.compile(r"(?:have )?(?:already |now |just )?"
+_DECIDED = Pattern(r"(?:have )?(?:already |now |just )?"
                       r"(?:decided|chosen|resolved|agreed|sworn|vowed|made up (?:your|my) mind)\b")
-_HEART = re.compile(rf"\b[Yy]our (?:heart|chest|blood|soul|spirits?|stomach|gut|mind|throat)\b [^.!?;:\n]{{0,40}}?"
+_HEART = Pattern(rf"\b[Yy]our (?:heart|chest|blood|soul|spirits?|stomach|gut|mind|throat)\b [^.!?;:\n]{{0,40}}?"
                     rf"\b(?:with|in|from) (?:\w+ )?(?:{_EMOTIONS})\b")
-_LEAD_IN = re.compile(r"(?:can['’]t help but|cannot help but|manage to|begin to|start to|will not|will|shall) ")
-_FEEL = re.compile(rf"(?:(?:can )?feel|are|grow) (?:(?!\b(?:his|her|their|its|\w+['’]s)\b)[\w,’'-]+ ){{0,6}}?(?:{_EMOTIONS})\b"
+_LEAD_IN = Pattern(r"(?:can['’]t help but|cannot help but|manage to|begin to|start to|will not|will|shall) ")
+_FEEL = Pattern(rf"(?:(?:can )?feel|are|grow) (?:(?!\b(?:his|her|their|its|\w+['’]s)\b)[\w,’'-]+ ){{0,6}}?(?:{_EMOTIONS})\b"
                    rf"|(?:feel|are|grow) {_ADVERB}*(?:a little |very |so |suddenly )?(?:{_MOODS})\b")
 
 
@@ -1290,27 +1305,32 @@ _FORMS = {"": _ACTS, "ing": {_ing(verb) for verb in _ACTS}, "s": {_third(verb) f
 
 def played(telling: Telling) -> list:
     """Where the narrator has the player act, speak, decide or feel: as you or I, or by name."""
-    found = [match[0] for match in _HEART.finditer(telling.narration)]
-    found += [match[0].strip(" .!?;:,—–…”()\n*") for match in _YOU.finditer(telling.narration)
+    found = [match[0] for match in _HEART.finditer(telling.narration)] if "your " in telling.lower else []
+    clauses = {match[0]: match for match in _YOU.finditer(telling.narration)}       # small models repeat themselves
+    found += [clause.strip(" .!?;:,—–…”()\n*") for clause, match in clauses.items()
               if _you_act(match[2].strip(" ’'"), match[4])]
-    for name in telling.player_names:
+    for name in filter(telling.narration.__contains__, telling.player_names):
         by_name = rf"{_CLAUSE}({re.escape(name)} {_ADVERB}*([^.!?;:\n”—]*))"
         found += [match[1] for match in re.finditer(by_name, telling.narration, re.M) if _name_acts(match[2])]
     return found
 
 
+_BEING = Pattern(rf"(?:are |am ){_ADVERB}*")
+_HELPLESS = Pattern(r"(?:can['’]t|cannot) help (\w+ing)\b")
+
+
 def _you_act(link: str, rest: str) -> bool:
     """Whether what follows "you", "you're", "you'll" or "you've" is an act, a decision or a feeling."""
-    being = re.match(rf"(?:are |am ){_ADVERB}*", rest)
+    being = _BEING.match(rest)
     if link == "re" or being:
         rest = rest[being.end():] if being else rest
         return _is_act(rest, "ing") or _FEEL.match(f"are {rest}") is not None
     if link == "ve" or rest.startswith("have "):
         return _DECIDED.match(rest) is not None
-    if helpless := re.match(r"(?:can['’]t|cannot) help (\w+ing)\b", rest):
+    if helpless := _HELPLESS.match(rest):
         return _is_act(helpless[1], "ing")
     rest = _LEAD_IN.sub("", rest, count=1) if _LEAD_IN.match(rest) else rest
-    return _is_act(rest, "") or _FEEL.match(rest) is not None or _acts_later(rest, "", "your|yourself")
+    return _is_act(rest, "") or _FEEL.match(rest) is not None or _acts_later(rest, "")
 
 
 def _name_acts(rest: str) -> bool:
@@ -1318,20 +1338,28 @@ def _name_acts(rest: str) -> bool:
     if rest.startswith("is "):
         return _is_act(rest[3:], "ing") or _FEEL.match(f"are {rest[3:]}") is not None
     return (_is_act(rest, "s") or _FEEL.match(re.sub(r"^(feel|grow)s ", r"\1 ", rest)) is not None
-            or _acts_later(rest, "s", "his|her|their|the|a|an|up|down|out|in|to|at|into"))
+            or _acts_later(rest, "s"))
 
 
 def _is_act(rest: str, form: str) -> bool:
     """Whether it begins with a verb of _ACTS in that form, and not with an idiom."""
-    first = rest.lower().split(" ")[:3]
-    return any(" ".join(first[:length]).strip(" ,") in _FORMS[form] for length in (1, 2, 3)) and not (
-        form == "" and _IDIOMS.match(rest.lower()))
+    first, second, third, *_ = [*rest.lower().split(" ", 3), "", "", ""]
+    verbs = _FORMS[form]
+    if first.strip(",") not in verbs and f"{first} {second}".strip(" ,") not in verbs and (
+            f"{first} {second} {third}".strip(" ,") not in verbs):
+        return False
+    return form != "" or not _IDIOMS.match(rest.lower())
 
 
-def _acts_later(rest: str, form: str, objects: str) -> bool:
+_LATER = {
+    form: Pattern(rf"(?:\band|\bthen|,) {_ADVERB}*(\w+ (?:{objects})\b)")
+    for form, objects in (("", "your|yourself"), ("s", "his|her|their|the|a|an|up|down|out|in|to|at|into"))
+}
+
+
+def _acts_later(rest: str, form: str) -> bool:
     """Whether a later verb of the clause is an act: "you wait and draw your blade"."""
-    later = rf"(?:\band|\bthen|,) {_ADVERB}*(\w+ (?:{objects})\b)"
-    return any(_is_act(match[1], form) for match in re.finditer(later, rest))
+    return any(_is_act(match[1], form) for match in _LATER[form].finditer(rest))
 
 
 # invented_name
@@ -1351,10 +1379,10 @@ _NO_INVENTIONS = set("""
  autumn common elf elves elven elvish dwarf dwarves dwarven dwarvish orc orcs orcish goblin halfling human english
  latin ok tv o oh ah
 """.split())                                      # function words, titles, the calendar, what is everybody's
-_WORD = re.compile(r"(?<![\w'’ʼ])(?![a-z])[^\W\d_](?:[\w'’ʼ]|-(?=\w))*")
-_ABBREVIATED = re.compile(r"\b(?:Mr|Mrs|Ms|Mme|Mlle|Dr|St|Capt|Lt|Sgt|Col|Gen|Prof|Rev|Fr|Sr|Jr|Hon|No|[A-Z])\.$")
-_ENDINGS = """s es ish an ans ian ians ean eans ese er ers ite ites man men woman women folk ic i n ns e a o y um us ia land
- mark born made""".split()                          # of nationalities, plurals, the folk of a place
+_WORD = Pattern(r"(?<![\w'’ʼ])(?![a-z])[^\W\d_](?:[\w'’ʼ]|-(?=\w))*")
+_ABBREVIATED = Pattern(r"\b(?:Mr|Mrs|Ms|Mme|Mlle|Dr|St|Capt|Lt|Sgt|Col|Gen|Prof|Rev|Fr|Sr|Jr|Hon|No|[A-Z])\.$")
+_ENDINGS = """s es ish an ans ian ians ean eans ese er ers ite ites man men woman women folk son sson dottir sdottir ic i n ns e
+ a o y um us ia land mark born made""".split()       # of nationalities, plurals, the folk of a place
 
 
 def invented_names(telling: Telling) -> list:
@@ -1362,7 +1390,7 @@ def invented_names(telling: Telling) -> list:
     found, last_end, known = [], -1, {}
     text = re.sub(r"\[[^\]]*\]?|^(?:#|\*\*).*", lambda match: "." * len(match[0]), telling.untagged, flags=re.M)
     for match in _WORD.finditer(text):
-        if not _is_name(match[0]) or _opens_sentence(text, match.start()):
+        if match[0].lower() in _NO_INVENTIONS or not _is_name(match[0]) or _opens_sentence(text, match.start()):
             continue
         if known.setdefault(match[0], None) is None:
             known[match[0]] = _is_known(match[0], telling.known)
@@ -1381,7 +1409,7 @@ def _is_name(word: str) -> bool:
     return len(word) > 1 and word[0].isupper() and not word.isupper() and not re.match(r"I['’]", word)
 
 
-_OPENING = re.compile(r"[.!?…:;\n—–-][\"”’'»)*_]*\s*[\"“‘«'(*_]*$|(?:^|[\s(])[\"“‘«'(*_]+$")
+_OPENING = Pattern(r"[.!?…:;\n—–-][\"”’'»)*_]*\s*[\"“‘«'(*_]*$|(?:^|[\s(])[\"“‘«'(*_]+$")
 
 
 def _opens_sentence(text: str, start: int) -> bool:
@@ -1390,14 +1418,14 @@ def _opens_sentence(text: str, start: int) -> bool:
     return not before.strip() or (not _ABBREVIATED.search(before.rstrip()) and _OPENING.search(before) is not None)
 
 
-def _is_known(word: str, known: str) -> bool:
+def _is_known(written: str, known: str) -> bool:
     """Whether canon has the word, a form of it, or each part of it; near misses are strangers."""
-    word = re.sub(r"'s?$", "", plain(word))
+    word = re.sub(r"'s?$", "", plain(written))
     stems = {word[:-len(ending)] for ending in _ENDINGS if word.endswith(ending) and len(word) - len(ending) > 2}
     if word in _NO_INVENTIONS or any(_stands_in(stem, known) for stem in (word, *stems)):
         return True
-    parts = re.split(r"-|'", word)
-    return len(parts) > 1 and all(len(part) < 3 or _is_known(part, known) for part in parts)
+    parts = [part for part in re.split(r"[-'’]", written) if part[:1].isupper() and len(part) > 2]
+    return bool(parts) and parts != [written] and all(_is_known(part, known) for part in parts)
 
 
 def _stands_in(stem: str, known: str) -> bool:
@@ -1454,21 +1482,26 @@ def _same(one: frozenset, other: frozenset) -> bool:
 
 def bad_tags(telling: Telling) -> list:
     """Brackets and FACT labels that are left when the sound tags are out."""
+    if not re.search(r"[][]|FACT", telling.untagged):       # a quick no
+        return []
     return re.findall(r"\[.{0,60}|\S*\].{0,20}|\bFACTS?:.{0,40}", telling.untagged)
 
 
 _LABELS = one_of("""Location Recent_events Established_facts Companions Companions_present Active_quest Fortune Player Scene
  Setting Narrator Narration Title Response Output Prose Description Assistant User System""")
-_STRUCTURE = re.compile("|".join([
-    r"^\s*(?:\{.*|\[\s*[{\"].*)|\"\w+\"\s*:\s*[\"\[{].{0,30}",                               # JSON
-    r"^```.*|^#{1,6} .*|^\*\*[^*\n]{1,60}\*\*:?\s*$|^(?:-{3,}|\*{3,}|={3,})\s*$",            # fences, headings, rules
-    r"^\s*[-*•] .*\n\s*[-*•] .*|^\s*1[.)] .*",                                               # lists
-    rf"^\W*(?:{_LABELS})\b\W{{0,4}}:.{{0,40}}",
-    r"<\|.{0,20}|\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<[be]os>|</?think>",   # template tokens
-    r"^(?:Sure|Certainly|Of course|Absolutely)[!,.].{0,40}(?:here|scene|narrat|descri|continu).{0,20}",
-    r"^\W?(?:Note|OOC|N\.B\.|Word count)\b\W.{0,40}",
-]), re.M)
-_TASK = re.compile("|".join([                       # talk about the task
+_STRUCTURE = Pattern(r"^(?:" + "|".join([          # what begins a line
+    r"\s*(?:\{.*|\[\s*[{\"].*)",                    # JSON
+    r"```.*|#{1,6} .*|\*\*[^*\n]{1,60}\*\*:?\s*$|(?:-{3,}|\*{3,}|={3,})\s*$",   # fences, headings, rules
+    r"\s*[-*•] .*\n\s*[-*•] .*|\s*1[.)] .*",        # lists
+    rf"\W*(?:{_LABELS})\b\W{{0,4}}:.{{0,40}}",
+    r"(?:Sure|Certainly|Of course|Absolutely)[!,.].{0,40}(?:here|scene|narrat|descri|continu).{0,20}",
+    r"\W?(?:Note|OOC|N\.B\.|Word count)\b\W.{0,40}",
+]) + ")", re.M)
+_TOKENS = Pattern(r"<\|.{0,20}|\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<[be]os>|</?think>"
+                     r"|\"\w+\"\s*:\s*[\"\[{].{0,30}")      # of chat templates, and of JSON
+_TASK_WORDS = """narrator master model describe narrate continue provide scene description narration prose story response
+ passage context canon facts events rules details character prompt let""".split()
+_TASK = Pattern("|".join([                       # talk about the task
     r"\b[Aa]s (?:the|your|an?) (?:narrator|dungeon master|game master|AI|language model)\b.{0,30}",
     r"\b(?:I|we) (?:(?:will|shall|can|cannot) (?:now )?|can['’]t )(?:describe|narrate|continue|provide|set the scene)\b.{0,30}",
     r"\bI['’]ll (?:now )?(?:describe|narrate|continue|set the scene)\b.{0,30}",
@@ -1482,16 +1515,21 @@ _TASK = re.compile("|".join([                       # talk about the task
 
 def unprosaic(telling: Telling) -> list:
     """What is no prose, and where the narrator talks about the task."""
-    return [match[0] for match in [*_STRUCTURE.finditer(telling.untagged), *_TASK.finditer(telling.narration)]]
+    found = [match[0] for match in _STRUCTURE.finditer(telling.untagged)]
+    if re.search(r"[<|{\[]", telling.untagged):
+        found += [match[0] for match in _TOKENS.finditer(telling.untagged)]
+    if any(word in telling.lower for word in _TASK_WORDS):
+        found += [match[0] for match in _TASK.finditer(telling.narration)]
+    return found
 
 
 # not_second_person
 
-_YOU_AT_ALL = re.compile(r"\b(?:you|your|yours|yourself|yourselves)\b", re.I)
-_I_AM = re.compile(r"\bI(?:['’](?:m|ll|ve|d)\b| [a-z]\w*)[^.!?\n]{0,30}")
-_MINE = re.compile(rf"{_I_AM.pattern}|\b(?:[Mm]y(?! (?:lord|lady|liege|dear|love|god|word))|[Mm]e|[Mm]yself)\b"
+_YOU_AT_ALL = Pattern(r"\b(?:you|your|yours|yourself|yourselves)\b", re.I)
+_I_AM = Pattern(r"\bI(?:['’](?:m|ll|ve|d)\b| [a-z]\w*)[^.!?\n]{0,30}")
+_MINE = Pattern(rf"{_I_AM.pattern}|\b(?:[Mm]y(?! (?:lord|lady|liege|dear|love|god|word))|[Mm]e|[Mm]yself)\b"
                    r"[^.!?\n]{0,30}")
-_SAID = re.compile(r"\b(?:says?|said|asks?|asked|calls?|adds?|repl(?:y|ies)|tells?|cry|cries"
+_SAID = Pattern(r"\b(?:says?|said|asks?|asked|calls?|adds?|repl(?:y|ies)|tells?|cry|cries"
                    r"|(?:mutter|whisper|murmur|remark|growl|repeat|announce)s?)\b")
 
 
@@ -1499,8 +1537,8 @@ def other_person(telling: Telling) -> list:
     """The narrator as I; or a scene without you: three sentences of it, or fewer with the player by name."""
     addressed = _YOU_AT_ALL.search(telling.untagged)
     own = _I_AM if addressed else _MINE
-    first = [match[0] for sentence in split_sentences(telling.narration) if not _SAID.search(sentence)
-             for match in own.finditer(sentence)]
+    first = [match[0] for sentence in (split_sentences(telling.narration) if own.search(telling.narration) else ())
+             if not _SAID.search(sentence) for match in own.finditer(sentence)]
     if first or addressed:
         return first[:1]
     count = len(telling.sentences)
@@ -1513,7 +1551,7 @@ def other_person(telling: Telling) -> list:
 
 # too_long
 
-_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"”’'»)*_]*(?=\s)\s+|\n\s*\n|\n")
+_SENTENCE_END = Pattern(r"(?<=[.!?…])[\"”’'»)*_]*(?=\s)\s+|\n\s*\n|\n")
 
 
 def overlong(telling: Telling) -> list:
@@ -1526,20 +1564,22 @@ def split_sentences(text: str) -> list:
     """The sentences; what a speaker asks or cries is not over before the words that say who did."""
     sentences, start = [], 0
     for match in _SENTENCE_END.finditer(text):
-        sentence, after = text[start:match.start()], text[match.end():match.end() + 80]
-        if "\n" not in match[0] and not _is_over(sentence, match[0], after):
+        if "\n" not in match[0] and not _is_over(text[max(start, match.start() - 8):match.start()], match[0],
+                                                 text[match.end():match.end() + 80]):
             continue
-        if re.search(r"\w", sentence):
-            sentences.append(sentence)
+        sentences.append(text[start:match.start()])
         start = match.end()
-    return sentences + ([text[start:]] if re.search(r"\w", text[start:]) else [])
+    return [sentence for sentence in [*sentences, text[start:]] if _SAYS_SOMETHING.search(sentence)]
 
 
-def _is_over(sentence: str, between: str, after: str) -> bool:
-    if _ABBREVIATED.search(sentence[-8:]) or after[:1].islower():
+_SAYS_SOMETHING = Pattern(r"\w")
+
+
+def _is_over(end: str, between: str, after: str) -> bool:
+    if after[:1].islower() or (end[-1:] == "." and _ABBREVIATED.search(end)):
         return False
-    quoted = re.match(r"[\"”’'»]", between) and sentence[-1:] in "!?…."
-    return not (quoted and _SAID.search(" ".join(after.split()[:4])) and not re.match(r"[\"“‘«]", after))
+    quoted = between[0] in "\"”’'»" and end[-1:] in "!?…."
+    return not (quoted and after[:1] not in "\"“‘«" and _SAID.search(" ".join(after.split()[:4])))
 
 
 # 7. Narrator -----------------------------------------------------------------
