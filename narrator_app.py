@@ -41,6 +41,7 @@ import queue
 import random
 import re
 import select
+import selectors
 import shutil
 import signal
 import socket
@@ -51,6 +52,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -116,6 +118,7 @@ MAX_CORRECTION = 2000                               # bytes of one correction, a
 MAX_NAMED_RECORDS = 12                              # in one correction
 MAX_ISSUES = 60                                     # messages for operators of one rejected answer
 MAX_INPUT_ERRORS = 20                               # listed in one 422
+STREAM_WATCH_SECONDS = 0.4                          # how often a silent stream looks whether its client is there
 READ_SECONDS = 60                                   # a client's whole time to send its request
 HEALTH_SECONDS = 3                                  # how long /health waits for Ollama
 HEALTH_BUSY_SECONDS = 0.025                         # how long when what it said last is still fresh
@@ -159,6 +162,10 @@ class ModelError(NarratorError):
 
 class UnusableAnswer(ModelError):
     """Ollama answered, but not with something to serve: the same request would fail the same way."""
+
+
+class ClientLeft(NarratorError):
+    """Nobody listens to the stream any more."""
 
 
 class InputError(NarratorError):
@@ -530,7 +537,7 @@ def logged_call(role: str, sink=None, **about):
     try:
         yield record
     except BaseException as error:
-        reason = str(error) if isinstance(error, ModelError) else f"the service broke it off: {type(error).__name__}"
+        reason = str(error) if isinstance(error, NarratorError) else f"the service broke it off: {type(error).__name__}"
         record.update(ok=False, error=reason)
         raise
     finally:
@@ -652,26 +659,34 @@ def _write_out(log: int, line: bytes) -> None:
 # Everything sent to Ollama leaves here; chat() is the one way to a model's words.
 
 
-def chat(role: str, messages: list, record: dict, *, format: dict | None = None, raw: bool = False) -> str:
+def chat(role: str, messages: list, record: dict, *, format: dict | None = None, raw: bool = False, on_delta=None) -> str:
     """The model's text without its reasoning, or as it came when `raw`. Raises ModelError (DESIGN §7).
 
-    `record` gets the call log's fields.
+    `record` gets the call log's fields; `on_delta` hears the text while it is made (DESIGN §12).
     """
-    return send_chat(chat_body(role, messages, format), role_timeout(role), record, raw)
+    return send_chat(chat_body(role, messages, format), role_timeout(role), record, raw, on_delta)
 
 
-def send_chat(body: dict, timeout: float, record: dict, raw: bool = False) -> str:
+def send_chat(body: dict, timeout: float, record: dict, raw: bool = False, on_delta=None) -> str:
     """What chat() gives, for a body of POST /api/chat that is made already."""
-    system = body["messages"][0]["content"]
+    system, told, started = body["messages"][0]["content"], [], time.perf_counter()
     record.update({key: body.get(key) for key in ("model", "options", "think", "messages")},
                   prompt_sha256=hashlib.sha256(system.encode("utf-8", "replace")).hexdigest(), attempts=[],
                   **({"format": body["format"]} if "format" in body else {}))
+
+    def tell(text):
+        record.setdefault("first_token_ms", milliseconds_since(started))
+        told.append(text)
+        on_delta(text)
+
     for last in (False, True):
         try:
-            answer = _attempt(body, timeout, record, raw)
+            answer = _attempt(body, timeout, record, raw, on_delta and tell)
             break
-        except ModelError as error:
-            if last:
+        except NarratorError as error:
+            if told:
+                record["partial"] = "".join(told)
+            if last or told or not isinstance(error, ModelError):
                 raise
             if isinstance(error, UnusableAnswer):   # the identical request would fail identically
                 body["options"] = {**body["options"], "seed": (body["options"]["seed"] + 1) % 2**31}
@@ -695,18 +710,68 @@ def chat_body(role: str, messages: list, format: dict | None = None) -> dict:
     }
 
 
-def _attempt(body: dict, timeout: float, record: dict, raw: bool) -> dict:
+def _attempt(body: dict, timeout: float, record: dict, raw: bool, tell) -> dict:
     """One request and what it says, noted among the record's attempts."""
     attempt, started = {"seed": body["options"]["seed"]}, time.perf_counter()
     record["options"] = body["options"]             # with the seed that gave this outcome
     record["attempts"].append(attempt)
     try:
-        return usable_answer(ask_ollama("POST", "/api/chat", body, timeout), raw)
-    except ModelError as error:
+        reply = _streamed(body, timeout, tell) if tell else ask_ollama("POST", "/api/chat", body, timeout)
+        return usable_answer(reply, raw)
+    except NarratorError as error:
         attempt["error"] = str(error)
         raise
     finally:
         attempt["latency_ms"] = milliseconds_since(started)
+
+
+def _streamed(body: dict, timeout: float, tell) -> dict:
+    """The reply of a streamed call, as one without would have it; `tell` hears what may be shown of it."""
+    pieces, visible = [], Visible()
+
+    def hear(line):
+        message = line.get("message")
+        content = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(content, str):
+            raise UnusableAnswer("Ollama's answer has no text in message.content")
+        pieces.append(content)
+        if text := visible.feed(content):
+            tell(text)
+
+    final = ask_ollama("POST", "/api/chat", {**body, "stream": True}, timeout, hear)
+    return {**final, "message": {"content": "".join(pieces)}}
+
+
+class Visible:
+    """What of a growing text may be shown: held back are white space before the first word, think blocks, and an
+    ending that may become a tag of theirs. A </think> that nobody opened can't be foreseen; from there on it is silent."""
+
+    def __init__(self):
+        self.held, self.thinking, self.begun, self.silent = "", False, False, False
+
+    def feed(self, piece: str) -> str:
+        self.held += piece
+        shown = []
+        while not self.silent and (tag := re.search("</think>" if self.thinking else "</?think>", self.held)):
+            before, self.held = self.held[:tag.start()], self.held[tag.end():]
+            if self.thinking:
+                self.thinking, self.begun = False, False
+            elif tag[0] == "<think>":
+                shown.append(self._begin(before))
+                self.thinking = True
+            else:                                   # all before it was reasoning: said already, or not at all
+                self.silent = self.begun
+        if self.silent:
+            self.held = ""
+        ending = re.search("<(?:/?(?:t(?:h(?:i(?:nk?)?)?)?)?)?$", self.held)
+        keep = ending.start() if ending else len(self.held)
+        free, self.held = self.held[:keep], self.held[keep:]
+        return "".join([*shown, "" if self.thinking else self._begin(free)])
+
+    def _begin(self, text: str) -> str:
+        text = text if self.begun else text.lstrip()
+        self.begun = self.begun or bool(text)
+        return text
 
 
 def usable_answer(reply: dict, raw: bool = False) -> dict:
@@ -736,8 +801,11 @@ def without_thinking(content: str) -> str:
     return spoken.strip() if closed else content
 
 
-def ask_ollama(method: str, path: str, body: dict | None, seconds: float) -> dict:
-    """Ollama's answer, a JSON object, all of it within the seconds. Raises ModelError with what to do."""
+def ask_ollama(method: str, path: str, body: dict | None, seconds: float, hear=None) -> dict:
+    """Ollama's answer, a JSON object, all of it within the seconds. Raises ModelError with what to do.
+
+    Of a stream it is the last line; `hear` gets every line as it comes.
+    """
     address = setting("OLLAMA_BASE_URL", parse_base_url)
     try:
         request = _prepared(method, address + path).copy()
@@ -746,6 +814,8 @@ def ask_ollama(method: str, path: str, body: dict | None, seconds: float) -> dic
         adapter = session().get_adapter(request.url)        # not session().send(), which reads redirects whatever it is told
         with adapter.send(request, stream=True, timeout=urllib3.Timeout(total=seconds),
                           **_proxies_and_certificates(address)) as response:
+            if hear and 200 <= response.status_code < 300:
+                return _last_line(response.raw, hear)
             text = response.raw.read(MAX_ANSWER + 1)
             text += response.raw.read(1)            # which raises where the connection broke off before the end
     except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
@@ -757,6 +827,23 @@ def ask_ollama(method: str, path: str, body: dict | None, seconds: float) -> dic
     if not 200 <= response.status_code < 300:
         raise ModelError(_refusal(response.status_code, _own_words(text), (body or {}).get("model")))
     return _json_object(text)
+
+
+def _last_line(raw, hear) -> dict:
+    """The line of a stream that says it is done; `hear` gets it and all before. Raises ModelError where there is none."""
+    line, size = b"", 0
+    while chunk := raw.read1(65536):
+        size += len(chunk)
+        if size > MAX_ANSWER:
+            raise UnusableAnswer(f"Ollama's answer is larger than {MAX_ANSWER // 2**20} MiB")
+        *ended, rest = chunk.split(b"\n")
+        for end in ended:
+            said, line = _json_object(line + end), b""
+            hear(said)
+            if said.get("done") is True:
+                return said
+        line += rest
+    raise ModelError("Ollama's stream broke off before its last line")
 
 
 def _refusal(status: int, words: str, model: str | None) -> str:
@@ -823,8 +910,14 @@ def _proxies_and_certificates(address: str) -> dict:
     return {"proxies": requests.utils.get_environ_proxies(address), "verify": bundle}
 
 
+LISTENER = threading.local()                        # .gone: the Event that says for whom this thread streams in vain
+
+
 class DeadlineReader(io.RawIOBase):
-    """A socket's bytes until a moment: a timeout alone starts anew with every byte that drips in."""
+    """A socket's bytes until a moment: a timeout alone starts anew with every byte that drips in.
+
+    Raises ClientLeft as soon as nobody waits for them.
+    """
 
     def __init__(self, connection: socket.socket, raw: io.RawIOBase, seconds: float):
         self.connection, self.raw, self.ends = connection, raw, time.monotonic() + seconds
@@ -833,11 +926,26 @@ class DeadlineReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer):
+        while (gone := getattr(LISTENER, "gone", None)) and (gone.is_set() or not self._is_ready(min(0.1, self._left()))):
+            if gone.is_set():
+                self.raw.close()                    # at once: Ollama then stops generating
+                self.connection.close()
+                raise ClientLeft("the client left")
+        self.connection.settimeout(self._left())
+        return self.raw.readinto(buffer)
+
+    def _left(self) -> float:
         left = self.ends - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
-        self.connection.settimeout(left)
-        return self.raw.readinto(buffer)
+        return left
+
+    def _is_ready(self, seconds: float) -> bool:
+        if getattr(self.connection, "pending", lambda: 0)():    # TLS has decrypted some already
+            return True
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.connection, selectors.EVENT_READ)
+            return bool(selector.select(seconds))
 
     def close(self):
         self.raw.close()
@@ -998,12 +1106,20 @@ class Understudy(HTTPAdapter):
 
         threading.Thread(target=run).start()
         try:
-            while (chunk := chunks.get(timeout=max(0, ends - time.monotonic()))) is not None:
+            while (chunk := self._next(chunks, ends)) is not None:
                 yield chunk
-        except queue.Empty:
-            raise TimeoutError("timed out") from None
         finally:
             gone.set()
+
+    @staticmethod
+    def _next(chunks: queue.Queue, ends: float):
+        while True:
+            if (listener := getattr(LISTENER, "gone", None)) and listener.is_set():
+                raise ClientLeft("the client left")
+            with contextlib.suppress(queue.Empty):
+                return chunks.get(timeout=min(0.1, max(0, ends - time.monotonic())))
+            if time.monotonic() >= ends:
+                raise TimeoutError("timed out")
 
     @functools.cached_property
     def model(self):
@@ -1591,14 +1707,17 @@ def canon_log_validator():
     return compile_schema(read_schema("canon-log.schema.json"))
 
 
-def narrate(canon_log: dict) -> str:
-    """The scene as prose. Raises ModelError, and then the client shows its own degraded text."""
+def narrate(canon_log: dict, on_delta=None) -> str:
+    """The scene as prose. Raises ModelError, and then the client shows its own degraded text.
+
+    `on_delta` hears the prose while it is made; what is given back is what counts.
+    """
     messages = [
         {"role": "system", "content": system_prompt("narrator")},
         {"role": "user", "content": digest(canon_log)},
     ]
     with logged_call("narrator", canon_log=canon_log) as record:
-        prose = chat("narrator", messages, record)
+        prose = chat("narrator", messages, record, on_delta=on_delta)
         record["laws"] = find_broken_laws(canon_log, prose, record["done_reason"])
         return prose
 
@@ -2650,7 +2769,43 @@ FAULT = "a fault in the service; what happened stands on its standard error"
 
 @app.post("/dm/narrate")
 def post_narrate():
-    return {"prose": narrate(read_input(read_body(MAX_CANON_LOG), canon_log_validator(), "canon_log"))}
+    canon_log = read_input(read_body(MAX_CANON_LOG), canon_log_validator(), "canon_log")
+    if "text/event-stream" not in bottle.request.get_header("Accept", ""):
+        return {"prose": narrate(canon_log)}
+    bottle.response.content_type = "text/event-stream; charset=utf-8"
+    bottle.response.set_header("Cache-Control", "no-store")
+    return event_stream(lambda on_delta: {"prose": narrate(canon_log, on_delta)})
+
+
+def event_stream(work):
+    """The work's deltas as server-sent events, then "done" with what it gives back, or "error" (DESIGN §12).
+
+    The work goes on in a thread of its own, so that this one can keep watch whether the client still listens.
+    """
+    events, gone = queue.Queue(), threading.Event()
+
+    def run():
+        LISTENER.gone = gone
+        try:
+            events.put(("done", work(lambda text: events.put(("delta", {"text": text})))))
+        except NarratorError as error:
+            events.put(("error", {"detail": error.detail()}))
+        except Exception:
+            say(f"a fault in a stream:\n{traceback.format_exc()}")
+            events.put(("error", {"detail": {"request_error": FAULT}}))
+
+    threading.Thread(target=run).start()
+    try:
+        yield ": listening\n\n"                     # the status goes out at once
+        kind = None
+        while kind not in ("done", "error"):
+            try:
+                kind, data = events.get(timeout=STREAM_WATCH_SECONDS)
+                yield f"event: {kind}\ndata: {json.dumps(data)}\n\n"
+            except queue.Empty:
+                yield ": still listening\n\n"       # which fails when nobody is
+    finally:
+        gone.set()
 
 
 @app.post("/notary/<family>")
@@ -3223,6 +3378,12 @@ class Handler(WSGIRequestHandler):
         self.reader = DeadlineReader(self.connection, self.rfile.detach(), READ_SECONDS)
         self.rfile = io.BufferedReader(self.reader)
 
+    def finish(self):
+        try:
+            super().finish()
+        finally:                                    # also when a client that left makes the last flush fail
+            self.rfile.close()
+
     def handle_one_request(self):
         self.reader.ends = time.monotonic() + READ_SECONDS
         self.raw_requestline = self.rfile.readline(65537)
@@ -3282,7 +3443,9 @@ class Answer(SimpleHandler):
 
     def cleanup_headers(self):
         super().cleanup_headers()
-        if self.base_env["narrator.handler"].will_close():
+        handler = self.base_env["narrator.handler"]
+        handler.close_connection = handler.will_close() or "Content-Length" not in self.headers     # a stream's end
+        if handler.close_connection:
             self.headers["Connection"] = "close"
 
     def log_exception(self, exc_info):

@@ -2890,6 +2890,279 @@ def test_health_says_what_it_last_heard_while_ollama_is_too_busy_to_answer(monke
     wait_until(lambda: n.OLLAMA_LAST_HEARD["state"][0] == set())
 
 
+# Streaming
+
+
+def lines_of(*pieces, end=True, **fields) -> bytes:
+    """Ollama's stream of these pieces; without an end its last line is missing."""
+    lines = [{"message": {"role": "assistant", "content": piece}, "done": False} for piece in pieces]
+    if end:
+        lines.append({**reply(""), **fields})
+    return b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
+
+
+def events_of(data: bytes) -> list:
+    """The server-sent events as (kind, data), comments aside."""
+    blocks = [block for block in data.decode().split("\n\n") if block and not block.startswith(":")]
+    return [(kind.removeprefix("event: "), json.loads(body.removeprefix("data: ")))
+            for kind, body in (block.split("\n") for block in blocks)]
+
+
+def stream(body=SMALL_LOG, accept="text/event-stream", **headers):
+    """One streamed request to the app: (status, events)."""
+    data = json.dumps(body).encode() if isinstance(body, dict) else body
+    environ = {"REQUEST_METHOD": "POST", "PATH_INFO": "/dm/narrate", "CONTENT_TYPE": "application/json", "HTTP_ACCEPT": accept,
+               "CONTENT_LENGTH": str(len(data)), "wsgi.input": io.BytesIO(data), "QUERY_STRING": "", "SCRIPT_NAME": "", **headers}
+    setup_testing_defaults(environ)
+    seen = {}
+    result = n.app(environ, lambda status, fields, exc_info=None: seen.update(status=int(status[:3]), **dict(fields)))
+    data = b"".join(result)
+    result.close() if hasattr(result, "close") else None
+    if seen["status"] != 200:
+        return seen["status"], json.loads(data)
+    assert seen["Content-Type"].startswith("text/event-stream")
+    return 200, events_of(data)
+
+
+def deltas(*texts):
+    return [("delta", {"text": text}) for text in texts]
+
+
+STREAMS = [  # the pieces, the deltas, the prose
+    (["Fog ", "stands."], ["Fog ", "stands."], "Fog stands."),
+    (["", " \n", " Fog", " "], ["Fog", " "], " \n Fog "),
+    (["<think>a", "b</think>", "\n\nFog."], ["Fog."], "Fog."),
+    (["<th", "ink>a</th", "ink> Fog", "."], ["Fog", "."], "Fog."),
+    (["Fog <th", "e> sea <"], ["Fog ", "<the> sea "], "Fog <the> sea <"),
+    (["a < b", " </thin", "g>"], ["a < b", " ", "</thing>"], "a < b </thing>"),
+    (["hm</think>Fog."], ["Fog."], "Fog."),
+    (["hm ", "so</think>Fog", "."], ["hm "], "Fog."),
+    (["Fog. <think>and</think> Sea."], ["Fog. Sea."], "Sea."),
+    (["a\u2028b", "\u0085c"], ["a\u2028b", "\u0085c"], "a\u2028b\u0085c"),
+    (["龍", "👩‍🚀"], ["龍", "👩‍🚀"], "龍👩‍🚀"),
+    (list("Fog."), list("Fog."), "Fog."),
+]
+
+
+@pytest.mark.parametrize(("pieces", "told", "prose"), STREAMS, ids=lambda value: str(value)[:30])
+def test_a_stream(pieces, told, prose, ollama, call_log):
+    answers(ollama, lines_of(*pieces))
+    assert stream() == (200, [*deltas(*told), ("done", {"prose": prose})])
+    body = sent(ollama)
+    assert body["stream"] is True
+    record, = call_log()
+    assert (record["ok"], record["response"], record["done_reason"], record["eval_count"]) == (True, prose, "stop", 60)
+    assert ("first_token_ms" in record, "partial" in record, "laws" in record) == (True, False, True)
+
+
+def test_streaming_is_the_only_difference(ollama, call_log, monkeypatch):
+    monkeypatch.setattr(n.random, "randrange", lambda limit: 7)
+    answers(ollama, reply(), lines_of(PROSE))
+    narrate(), stream()
+    one, other = sent(ollama, 0), sent(ollama, 1)
+    assert {**one, "stream": True} == other
+    first, second = call_log()
+    assert set(second) - set(first) == {"first_token_ms"}
+
+
+@pytest.mark.parametrize("accept", ["text/event-stream", "text/html, text/event-stream;q=0.9"])
+def test_who_asks_for_a_stream_gets_one(accept, ollama, call_log):
+    answers(ollama, lines_of(PROSE))
+    assert stream(accept=accept)[1][-1] == ("done", {"prose": PROSE})
+
+
+BEFORE = [  # what fails before anything was said is tried again as ever
+    requests.ConnectionError("refused"), 500, b"nonsense\n", b"", lines_of("", end=False), {"error": "why"}, lines_of(" \n"),
+    lines_of("<think>a"), lines_of("<think>only</think>"), b'{"message": {"content": 7}}\n', lines_of("", done_reason="length"),
+]
+
+
+@pytest.mark.parametrize("first", BEFORE, ids=lambda value: str(value)[:30])
+def test_a_stream_that_fails_before_its_first_word_is_tried_again(first, ollama, call_log):
+    answers(ollama, first, lines_of(PROSE))
+    assert stream() == (200, [*deltas(PROSE), ("done", {"prose": PROSE})])
+    assert [("error" in attempt) for attempt in call_log()[0]["attempts"]] == [True, False]
+
+
+def test_a_stream_that_fails_twice(ollama, call_log):
+    answers(ollama, 500, 500)
+    status, ((kind, data),) = stream()
+    assert (status, kind, "500" in data["detail"]["model_error"]) == (200, "error", True)
+    record, = call_log()
+    assert (record["ok"], "partial" in record, "first_token_ms" in record) == (False, False, False)
+
+
+AFTER = [  # what may follow the first words, and words of the reason
+    (b"", "broke off"), (b'{"error": "out of memory"}\n', "out of memory"), (b"nonsense\n", "not JSON"), (b"[]\n", "not a JSON object"),
+    (b'{"message": {"content": null}}\n', "message.content"), (b"x" * (5 * 2**20), "4 MiB"), (lines_of("more", end=False), "broke off"),
+]
+
+
+@pytest.mark.parametrize(("then", "words"), AFTER, ids=lambda value: str(value)[:30])
+def test_a_stream_that_fails_after_its_first_word_is_an_error_never_a_short_story(then, words, ollama, call_log):
+    answers(ollama, lines_of("Fog stands", end=False) + then)
+    status, events = stream()
+    assert status == 200
+    assert events[0] == ("delta", {"text": "Fog stands"})
+    kind, data = events[-1]
+    assert (kind, words in data["detail"]["model_error"]) == ("error", True)
+    record, = call_log()
+    assert (record["ok"], len(record["attempts"]), "response" in record) == (False, 1, False)
+    assert record["partial"] == "".join(data["text"] for kind, data in events if kind == "delta")
+
+
+@pytest.mark.parametrize(("headers", "body", "status"), [
+    ({}, b"{", 422), ({"HTTP_ORIGIN": "https://evil.example"}, SMALL_LOG, 403),
+    ({"CONTENT_TYPE": "text/plain"}, SMALL_LOG, 415), ({"CONTENT_LENGTH": "2000000"}, SMALL_LOG, 413)])
+def test_what_is_refused_is_refused_before_the_stream(headers, body, status):
+    assert stream(body, **headers)[0] == status
+
+
+def test_a_fault_of_ours_ends_a_stream_with_words(monkeypatch, capsys, call_log):
+    monkeypatch.setattr(n, "digest", lambda canon_log: 1 / 0)
+    assert stream() == (200, [("error", {"detail": {"request_error": n.FAULT}})])
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def open_stream(port):
+    """A connection on which a stream was asked for, and its file to read from."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    body = json.dumps(SMALL_LOG).encode()
+    connection.sendall(b"POST /dm/narrate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                       b"Accept: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    return connection, connection.makefile("rb")
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n\r\n"
+
+
+def test_each_delta_comes_when_it_is_made_and_the_status_before(service, raw_ollama, call_log):
+    step = threading.Semaphore(0)
+    words = ["Fog ", "stands ", "on ", "the ", "quay."]
+
+    def speak(connection, ended):
+        connection.recv(65536)
+        step.acquire(timeout=30)
+        connection.sendall(HEAD)
+        for word in words:
+            line = lines_of(word, end=False)
+            connection.sendall(line[:40]), connection.sendall(line[40:])
+            step.acquire(timeout=30)
+        connection.sendall(lines_of())
+
+    raw_ollama(speak)
+    connection, read = open_stream(service)
+    with connection, read:
+        assert read.readline() == b"HTTP/1.1 200 OK\r\n"
+        step.release()
+        for word in words:                          # the next one is only made when this one is here
+            while not (line := read.readline()).startswith(b"data"):
+                assert line
+            assert json.loads(line[6:]) == {"text": word}
+            step.release()
+        assert b'data: {"prose": "Fog stands on the quay."}' in read.read()
+
+
+@pytest.mark.parametrize("before", [b"", HEAD, HEAD + lines_of("Fog ", end=False), HEAD + lines_of("<think>", end=False)],
+                         ids=["silent", "no word yet", "after a word", "thinking"])
+@pytest.mark.parametrize("flood", [False, True])
+def test_when_the_client_leaves_the_model_is_told_and_the_line_written(before, flood, service, raw_ollama, call_log, monkeypatch):
+    monkeypatch.setattr(n, "STREAM_WATCH_SECONDS", 0.02)
+    closed, times = [], 10 if before and not flood else 1
+
+    def speak(connection, ended):
+        connection.recv(65536)
+        connection.sendall(before)
+        connection.settimeout(0.01)
+        while not ended.is_set():
+            try:
+                if not connection.recv(65536):
+                    break
+            except TimeoutError:
+                if flood and before:
+                    connection.sendall(lines_of("", end=False))
+            except OSError:
+                break
+        closed.append(not ended.is_set())
+
+    raw_ollama(speak)
+    for number in range(times):
+        connection, read = open_stream(service)
+        assert read.readline() == b"HTTP/1.1 200 OK\r\n"
+        read.close()
+        connection.close()
+        wait_until(lambda number=number: len(closed) > number and len(call_log()) > number)
+    assert closed == [True] * times
+    assert {(record["ok"], record["error"]) for record in call_log()} == {(False, "the client left")}
+    assert {record.get("partial") for record in call_log()} <= {None, "Fog "}
+    assert ask(service, "GET", "/nothing")[0] == 404
+
+
+def test_a_client_that_leaves_stops_the_understudy(understudy, call_log, monkeypatch):
+    stopped = threading.Event()
+
+    class Endless(FakeLlama):
+        def handle_chat_completions(self, request, hear):
+            while not hear(llama_chunks("on and ")[1]):
+                time.sleep(0.01)
+            stopped.set()
+
+    understudy()
+    monkeypatch.setattr(n.Understudy, "model", Endless())
+    events = n.event_stream(lambda on_delta: {"prose": n.narrate(SMALL_LOG, on_delta)})
+    assert next(events).startswith(":")
+    assert next(events).startswith("event: delta")
+    events.close()
+    assert stopped.wait(10)
+    wait_until(lambda: call_log())
+    assert call_log()[0]["error"] == "the client left"
+
+
+def test_a_silent_stream_keeps_watch(monkeypatch):
+    monkeypatch.setattr(n, "STREAM_WATCH_SECONDS", 0.01)
+    said = threading.Event()
+    events = n.event_stream(lambda on_delta: said.wait(30) and {"prose": "x"})
+    assert [next(events)[0] for _ in range(5)] == [":"] * 5
+    said.set()
+    assert [event for event in events if event[0] != ":"] == ['event: done\ndata: {"prose": "x"}\n\n']
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to send to a process")
+def test_a_signal_lets_a_stream_end(raw_ollama, tmp_path):
+    stopping = threading.Event()
+
+    def speak(connection, ended):
+        data = connection.recv(65536)
+        if b'"messages": []' in data or b"/api/tags" in data:
+            return
+        connection.sendall(HEAD + lines_of("Fog ", end=False))
+        stopping.wait(30)
+        connection.sendall(lines_of("stands."))
+
+    raw_ollama(speak)
+    with process("--port", "0", OLLAMA_BASE_URL=os.environ["OLLAMA_BASE_URL"], CALL_LOG_PATH=str(tmp_path / "calls")) as program:
+        connection, read = open_stream(port_of(program))
+        while b"Fog" not in read.readline():
+            pass
+        program.send_signal(signal.SIGTERM)
+        program.waits_for("stopping")
+        stopping.set()
+        assert b'{"prose": "Fog stands."}' in read.read()
+        read.close()
+        connection.close()
+        assert program.wait(30) == 0
+
+
+@pytest.mark.live
+def test_a_real_model_streams(real_model, call_log, monkeypatch):
+    monkeypatch.setenv("OLLAMA_NARRATOR_OPTIONS", '{"num_predict": 40}')
+    status, events = stream(CANON_LOG)
+    assert (status, events[-1][0]) == (200, "done")
+    assert len(events) > 10
+    assert "".join(data["text"] for kind, data in events[:-1]) == events[-1][1]["prose"].lstrip()
+    assert 0 < call_log()[0]["first_token_ms"] < call_log()[0]["latency_ms"]
+
+
 # 11. Command line ------------------------------------------------------------
 
 RAW_REQUESTS = [  # bytes on the wire, the status, words of the answer
