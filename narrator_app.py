@@ -5,6 +5,7 @@ prose. Code owns state; the model owns text.
 
     python narrator_app.py                 with Ollama on this machine
     python narrator_app.py --understudy    without it: a small model stands in
+                                           (then play at http://127.0.0.1:8080/)
     python narrator_app.py notarize FILE   records with evidence from a transcript
     python narrator_app.py audit LOG       which laws were broken, how often, at what price
     python narrator_app.py replay LOG      the same calls again, to another model or prompt
@@ -42,7 +43,6 @@ import random
 import re
 import select
 import selectors
-import shutil
 import signal
 import socket
 import socketserver
@@ -58,7 +58,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import BinaryIO, NamedTuple, TextIO
 from urllib.parse import urlsplit
 from wsgiref.handlers import SimpleHandler
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -526,13 +526,14 @@ def _explain(error) -> str:
 
 
 @contextlib.contextmanager
-def logged_call(role: str, sink=None, **about):
+def logged_call(role: str, sink=None, record: dict | None = None, **about):
     """The record of one model call, to be filled while it runs; written as one line whatever happens (DESIGN §10).
 
     Without attempts there was no call, and there is no record.
     """
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    record = {"ts": now, "id": uuid.uuid4().hex, "role": role, **about}
+    record = {} if record is None else record
+    record.update({"ts": now, "id": uuid.uuid4().hex, "role": role, **about})
     started = time.perf_counter()
     try:
         yield record
@@ -579,8 +580,10 @@ def read_records(path: str):
     """The lines of a call log one after the other: number and record, or number and why it is none."""
     with open(path, "rb") as log:
         for number, line in enumerate(log, 1):
+            if not line.strip():
+                continue
             try:
-                record = parse_json(line.decode())
+                record = parse_json(line.decode("utf-8-sig"))
                 yield number, record if isinstance(record, dict) else "it is no JSON object"
             except ValueError as error:
                 yield number, shorten(str(error), 100)
@@ -1213,7 +1216,7 @@ LAWS = [
     Law("not_prose", "no JSON, headings, lists, labels, template tokens, talk about the task", lambda t: unprosaic(t)),
     Law("not_second_person", "the player is you, not I, he or she", lambda t: other_person(t)),
     Law("too_long", "at most 8 sentences and 1,000 characters", lambda t: overlong(t)),
-    Law("cut_off", "the answer ends by itself", lambda t: [t.prose[-40:]] if t.done_reason == "length" else []),
+    Law("cut_off", "the answer ends by itself", lambda t: [t.end] if t.done_reason == "length" else []),
 ]
 MAX_SENTENCES = 8
 MAX_PROSE = 1000                                    # characters outside tags
@@ -1252,6 +1255,7 @@ class Telling:
 
     def __init__(self, canon_log: dict, prose: str, done_reason: str | None):
         self.canon_log, self.prose, self.done_reason = canon_log, prose[:MAX_CHECKED], done_reason
+        self.unchecked, self.end = len(prose) - len(self.prose), prose[-40:]
         self.texts = _texts(canon_log)
         self.facts = _FACT_TAG.findall(self.prose)
         self.untagged = self.prose.strip()
@@ -1671,7 +1675,7 @@ _SENTENCE_END = Pattern(r"(?<=[.!?…])[\"”’'»)*_]*(?=\s)\s+|\n\s*\n|\n")
 
 
 def overlong(telling: Telling) -> list:
-    sentences, length = len(telling.sentences), len(telling.untagged)
+    sentences, length = len(telling.sentences), len(telling.untagged) + telling.unchecked
     found = [f"{sentences} sentences"] if sentences > MAX_SENTENCES else []
     return found + ([f"{length} characters"] if length > MAX_PROSE else [])
 
@@ -1707,18 +1711,18 @@ def canon_log_validator():
     return compile_schema(read_schema("canon-log.schema.json"))
 
 
-def narrate(canon_log: dict, on_delta=None) -> str:
+def narrate(canon_log: dict, on_delta=None, record: dict | None = None) -> str:
     """The scene as prose. Raises ModelError, and then the client shows its own degraded text.
 
-    `on_delta` hears the prose while it is made; what is given back is what counts.
+    `on_delta` hears the prose while it is made; what is given back is what counts. `record` gets the call's record.
     """
     messages = [
         {"role": "system", "content": system_prompt("narrator")},
         {"role": "user", "content": digest(canon_log)},
     ]
-    with logged_call("narrator", canon_log=canon_log) as record:
-        prose = chat("narrator", messages, record, on_delta=on_delta)
-        record["laws"] = find_broken_laws(canon_log, prose, record["done_reason"])
+    with logged_call("narrator", record=record, canon_log=canon_log) as call:
+        prose = chat("narrator", messages, call, on_delta=on_delta)
+        call["laws"] = find_broken_laws(canon_log, prose, call["done_reason"])
         return prose
 
 
@@ -2473,17 +2477,18 @@ class Tally:
     """What is counted of many calls. Latencies are kept to three digits, so that it stays small."""
 
     def __init__(self):
-        self.calls = self.failures = self.cut_off = self.tokens = self.same = 0
+        self.calls = self.failures = self.cut_off = self.tokens = self.same = self.judged = 0
         self.seconds, self.latencies, self.broken = 0.0, collections.Counter(), collections.Counter()
 
     def add(self, record: dict, laws: list, same: bool = False) -> None:
         """Count a record. What isn't one raises before anything is counted."""
         latency, tokens = record["latency_ms"] / 1000, (record.get("eval_count") or 0) + 0
-        broken = {finding["law"] for finding in laws} | ({"any"} if laws else set())
+        broken = {finding["law"] + "" for finding in laws} | ({"any"} if laws else set())
         self.calls += 1
         self.failures += not record["ok"]
         self.cut_off += record.get("done_reason") == "length"
         self.same += same
+        self.judged += bool(record["ok"] and record["role"] == "narrator")
         self.broken.update(broken)
         if record["ok"]:
             self.latencies[float(f"{latency:.3g}")] += 1
@@ -2497,8 +2502,7 @@ class Tally:
         return next((latency for latency, count in counts if count >= wanted), None)
 
     def per_hundred(self, law: str) -> float | None:
-        answered = self.calls - self.failures
-        return 100 * self.broken[law] / answered if answered else None
+        return 100 * self.broken[law] / self.judged if self.judged else None
 
     def rows(self) -> dict:
         """The measures by name, as text."""
@@ -2516,7 +2520,7 @@ def _figure(number: float | None) -> str:
 
 
 def audit(path: str, show=lambda number, finding: None) -> dict:
-    """The Tally of the narrations in a call log, by (model, prompt hash); `show` hears of each finding.
+    """The Tally of the narrations in a call log, by model and prompt hash; `show` hears of each finding.
 
     Any log this product ever wrote will do: laws that a line hasn't got are found now.
     """
@@ -2526,14 +2530,21 @@ def audit(path: str, show=lambda number, finding: None) -> dict:
             continue
         try:
             laws = logged_laws(record)
-            tally = tallies.setdefault((record["model"], record.get("prompt_sha256", "")[:8]), Tally())
+            name = shorten_middle(record["model"]) + " " + record.get("prompt_sha256", "")[:8]
+            tally = tallies.get(name, Tally())
             tally.add(record, laws)
+            tallies[name] = tally
+            for finding in laws:
+                show(number, finding)
         except _NOT_WHOLE as error:
             say(f"line {number} isn't a whole record and is passed over: {type(error).__name__} {error}")
-            continue
-        for finding in laws:
-            show(number, finding)
     return tallies
+
+
+def shorten_middle(name: str) -> str:
+    """A model's name as a column's: long ones differ in what stands last."""
+    name = one_line(name).strip()
+    return name if len(name) <= 48 else f"{name[:16]}…{name[-31:]}"
 
 
 def logged_laws(record: dict) -> list:
@@ -2562,7 +2573,9 @@ def table(columns: dict) -> str:
     names = list(dict.fromkeys(name for rows in columns.values() for name in rows))
     order = ["narrations", "calls", "same as before", *Tally().rows(), *(f"  {law.name}" for law in LAWS)]
     names.sort(key=order.index)
-    lines = [["", *columns], *([name, *(rows.get(name, "0.0") for rows in columns.values())] for name in names)]
+    unbroken = {column: "-" if rows["laws broken, per 100"] == "-" else "0.0" for column, rows in columns.items()}
+    lines = [["", *columns]]
+    lines += [[name, *(rows.get(name, unbroken[column]) for column, rows in columns.items())] for name in names]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     return "\n".join("  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines)
 
@@ -2584,27 +2597,42 @@ class Turn(NamedTuple):
 
     @property
     def worse(self) -> bool:
-        return len(self.new_laws) > len(self.old_laws) or (self.old["ok"] and not self.new["ok"])
+        laws = [{finding["law"] for finding in findings} for findings in (self.new_laws, self.old_laws)]
+        return self.old["ok"] and (not self.new["ok"] or len(laws[0]) > len(laws[1]))
 
 
-def replay(path: str, models: list, prompt: str | None, roles: list, limit: int | None, done) -> None:
-    """Send the calls of a log again, to each model in turn; `done` gets each Turn. Answers are lines on standard output.
+def replay(path: str, models: list, prompt: str | None, roles: list, limit: int, done) -> None:
+    """Send the first calls of a log again, to each model in turn; `done` gets the round and each Turn.
 
-    With a `prompt`, digest and system prompt are made anew from the logged canon log; else the request is sent as it was.
+    Answers are lines on standard output. With a `prompt`, digest and system prompt are made anew from the logged canon
+    log; else the request is sent as it was.
     """
-    for model in models:
-        for number, record in itertools.islice(replayable(path, prompt, roles), limit):
-            try:
-                done(replayed(record, model, prompt))
-            except _NOT_WHOLE as error:
-                say(f"line {number} isn't a whole record and is passed over: {type(error).__name__} {error}")
+    for round_, model in enumerate(models):
+        for record in itertools.islice(replayable(path, prompt, roles), limit):
+            done(round_, replayed(record, model, prompt))
+            if LOG_STATE["failure"]:
+                raise SettingError(f"standard output can't be written: {LOG_STATE['failure']}")
 
 
 def replayable(path: str, prompt: str | None, roles: list):
-    """The numbered records that can be sent again: of these roles, and with a canon log where one is to be rendered."""
+    """The whole records that can be sent again: of these roles, and with a canon log where one is to be rendered."""
     for number, record in log_records(path):
-        if record.get("role") in roles and record.get("messages") and (prompt is None or "canon_log" in record):
-            yield number, record
+        if record.get("role") not in roles or (prompt is not None and "canon_log" not in record):
+            continue
+        try:
+            Tally().add(record, logged_laws(record) if record["role"] == "narrator" else [])
+            texts = [record["model"], *(message["content"] for message in record["messages"][:2])]
+            sound = len(texts) == 3 and all(isinstance(text, str) for text in texts) and dict(record["options"])
+            if record["ok"]:
+                sound = sound and isinstance(own_text(record), str)
+            if "canon_log" in record:
+                digest(record["canon_log"])
+        except _NOT_WHOLE:
+            sound = False
+        if sound:
+            yield record
+        else:
+            say(f"line {number} isn't a whole record and is passed over")
 
 
 def replayed(record: dict, model: str | None, prompt: str | None) -> Turn:
@@ -2620,7 +2648,7 @@ def replayed(record: dict, model: str | None, prompt: str | None) -> Turn:
     to_stdout = functools.partial(write_record, path="")
     with contextlib.suppress(ModelError), logged_call(role, to_stdout, replay_of=record.get("id"), **kept) as new:
         send_chat(body, role_timeout(role), new, role == "notary")
-        if role == "narrator":
+        if "canon_log" in record:
             new["laws"] = find_broken_laws(record["canon_log"], new["response"], new["done_reason"])
     old_laws = logged_laws(record) if role == "narrator" else []
     change = compare_records(record, new) if role == "notary" else None
@@ -2671,7 +2699,7 @@ article { border-bottom: 1px solid var(--line); padding: 1rem 0 }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 1.5rem }
 .pair > div { white-space: pre-wrap; overflow-wrap: anywhere }
 del { background: var(--old); text-decoration: none } ins { background: var(--new); text-decoration: none }
-.facts { opacity: .8; white-space: normal } .law { color: #c0392b; font-weight: bold }
+.facts { white-space: normal } .law { color: light-dark(#b03020, #ff8a7a); font-weight: bold }
 @media (max-width: 45rem) { .pair { grid-template-columns: 1fr } }
 body[data-show=different] article:not(.different), body[data-show=worse] article:not(.worse),
 body[data-show=failed] article:not(.failed) { display: none }
@@ -2731,15 +2759,17 @@ class Report:
             laws={"old": turn.old_laws, "new": turn.new_laws},
             facts={"old": _price(turn.old, None), "new": _price(turn.new, turn.change)}))
 
-    def write(self, path: str, totals: str) -> None:
+    def write(self, page: BinaryIO, totals: str) -> None:
+        head = bottle.template(REPORT_HEAD, name=self.name, totals=totals, counts=self.counts)
+        page.write(head.encode("utf-8", "backslashreplace"))
         self.turns.seek(0)
-        with open(path, "w", encoding="utf-8") as page:
-            page.write(bottle.template(REPORT_HEAD, name=self.name, totals=totals, counts=self.counts))
-            shutil.copyfileobj(self.turns, page)
+        for text in iter(lambda: self.turns.read(2**16), ""):
+            page.write(text.encode("utf-8", "backslashreplace"))
 
 
 def _told(record: dict) -> str:
-    return record["response"] if record["ok"] else f"({record.get('error', 'failed')})"
+    text = record["response"] if record["ok"] else f"({record.get('error', 'failed')})"
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", "\ufffd", text)     # what would steer the page
 
 
 def _price(record: dict, change: dict | None) -> str:
@@ -2774,11 +2804,29 @@ def post_narrate():
         return {"prose": narrate(canon_log)}
     bottle.response.content_type = "text/event-stream; charset=utf-8"
     bottle.response.set_header("Cache-Control", "no-store")
-    return event_stream(lambda on_delta: {"prose": narrate(canon_log, on_delta)})
+    details = "details" in bottle.request.query_string
+
+    def work(tell):
+        record = {}
+        prose = narrate(canon_log, lambda text: tell("delta", {"text": text}), record)
+        if details:                                 # for the play page
+            tell("call", {"model": record["model"], "seed": record["options"]["seed"], "latency_ms": record["latency_ms"],
+                          "first_token_ms": record.get("first_token_ms"), "laws": record["laws"], "digest": digest(canon_log)})
+        return {"prose": prose}
+
+    return event_stream(work)
+
+
+@app.get("/")
+def get_play_page():
+    bottle.response.set_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src"
+                               " 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'")
+    bottle.response.set_header("Cache-Control", "no-cache")
+    return (HERE / "play.html").read_text(encoding="utf-8")
 
 
 def event_stream(work):
-    """The work's deltas as server-sent events, then "done" with what it gives back, or "error" (DESIGN §12).
+    """What the work tells as server-sent events, then "done" with what it gives back, or "error" (DESIGN §12).
 
     The work goes on in a thread of its own, so that this one can keep watch whether the client still listens.
     """
@@ -2787,7 +2835,7 @@ def event_stream(work):
     def run():
         LISTENER.gone = gone
         try:
-            events.put(("done", work(lambda text: events.put(("delta", {"text": text})))))
+            events.put(("done", work(lambda kind, data: events.put((kind, data)))))
         except NarratorError as error:
             events.put(("error", {"detail": error.detail()}))
         except Exception:
@@ -3206,62 +3254,74 @@ def run_audit(arguments: argparse.Namespace) -> int:
     """Print the measures of each model and prompt, side by side."""
     def show(number, finding):
         if arguments.show:
-            print_text(f"line {number}: {finding['law']}: {finding['text']}\n")
+            print_text(f"line {number}: {shorten(finding['law'], 40)}: {shorten(finding['text'], 120)}\n")
 
     tallies = audit(arguments.file, show)
     if not tallies:
         raise SettingError(f"{arguments.file} has no narrations")
-    print_text(table({f"{shorten(model, 40)} {prompt}": {"narrations": str(tally.calls), **tally.rows()}
-                      for (model, prompt), tally in tallies.items()}) + "\n")
+    print_text(table({name: {"narrations": str(tally.calls), **tally.rows()} for name, tally in tallies.items()}) + "\n")
     return 0
 
 
 def print_text(text: str) -> None:
     """On standard output, as UTF-8 whatever the machine's locale is."""
-    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())     # or Python complains again at its end
+        raise SettingError(f"can't write standard output: {_why(error)}") from error
 
 
 def run_replay(arguments: argparse.Namespace) -> int:
-    """Replay, then say how the models compare; 130 when it was interrupted, with what was done until then."""
+    """Replay, then say how the models compare; 1 when a call failed, 130 when interrupted, with what was done."""
     check_settings()
     prompt = read_prompt(arguments.prompt) if arguments.prompt else system_prompt("narrator") if arguments.render else None
     models = arguments.model or [UNDERSTUDY if arguments.understudy else None]
     roles = [arguments.role] if arguments.role else list(ROLES)
-    calls = itertools.islice(replayable(arguments.file, prompt, roles), arguments.limit)
-    progress = Progress(sum(1 for _ in calls) * len(models))
-    tallies, status = {"before": Tally()}, 0
+    if not os.path.isfile(arguments.file):
+        raise SettingError(f"can't read {arguments.file}: it must be a file, for it is read more than once")
+    if arguments.output and os.path.realpath(arguments.output) == os.path.realpath(arguments.file):
+        raise SettingError("the page can't be written over the log")
+    limit = sum(1 for _ in itertools.islice(replayable(arguments.file, prompt, roles), arguments.limit))
+    if not limit:
+        raise SettingError(f"{arguments.file} has no calls to replay")
+    progress, before, after, status = Progress(limit * len(models)), {}, {}, 0
 
-    def done(turn):
-        name = turn.new["model"]
-        if set(tallies) <= {"before", name}:        # the first model's round
-            tallies["before"].add(turn.old, turn.old_laws)
-        tallies.setdefault(name, Tally()).add(turn.new, turn.new_laws, turn.same)
-        progress.tell(sum(tally.calls for tally in tallies.values()) - tallies["before"].calls - 1, name)
-        if arguments.output:
-            report.add(turn)
+    def done(round_, turn):
+        report.add(turn)
+        role = "" if turn.new["role"] == "narrator" else f" ({turn.new['role']})"
+        if round_ == 0:
+            before.setdefault(f"before{role}", Tally()).add(turn.old, turn.old_laws)
+        after.setdefault(shorten_middle(turn.new["model"]) + role, Tally()).add(turn.new, turn.new_laws, turn.same)
+        progress.tell(report.counts["all"] - 1, turn.new["model"])
+        if not turn.new["ok"] and report.counts["failed"] == 1:
+            progress.interrupt(f"the first failure: {turn.new['error']}")
 
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="backslashreplace") as turns:
+    page_file = artifacts_file(arguments.output) if arguments.output else contextlib.nullcontext()
+    with page_file as page, tempfile.TemporaryFile("w+", encoding="utf-8", errors="backslashreplace") as turns:
         report = Report(Path(arguments.file).name, turns)
         try:
-            replay(arguments.file, models, prompt, roles, arguments.limit, done)
+            replay(arguments.file, models, prompt, roles, limit, done)
         except KeyboardInterrupt:
             status = 130                            # what is done is shown
         progress.end()
-        totals = table({name: {"calls": str(tally.calls), "same as before": "-" if name == "before" else str(tally.same),
-                               **tally.rows()} for name, tally in tallies.items()})
+        totals = table({
+            **{name: {"calls": str(tally.calls), "same as before": "-", **tally.rows()} for name, tally in before.items()},
+            **{name: {"calls": str(tally.calls), "same as before": str(tally.same), **tally.rows()}
+               for name, tally in after.items()}})
         say(f"replayed\n{totals}")
-        if arguments.output:
-            report.write(arguments.output, totals)
-    return status
+        if page:
+            report.write(page, totals)
+    return status or int(report.counts["failed"] > 0)
 
 
 def read_prompt(path: str) -> str:
     """A system prompt from any file. Raises SettingError."""
     try:
-        return Path(path).read_text(encoding="utf-8-sig").strip()
+        return _prompt_text(Path(path))
     except (OSError, ValueError) as error:
-        raise SettingError(f"can't read {path}: {_why(error)}") from error
+        raise SettingError(f"can't use the prompt {path}: {_why(error)}") from error
 
 
 def serve(host: str, port: int) -> None:
@@ -3303,7 +3363,7 @@ def greet(host: str, port: int) -> None:
     here = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     address = f"http://{f'[{here}]' if ':' in here else here}:{port}"
     example = json.dumps({"schema_version": 1, "location": "the Greywater docks", "player": {"name": "Aldric"}})
-    say(f"listening on {address}, model {model} {state}\nTry:\n"
+    say(f"listening on {address}, model {model} {state}\nTry: {address}/ in a browser, or\n"
         f"curl -s {address}/dm/narrate -H \"Content-Type: application/json\" -d {json.dumps(example)}")
     if not is_loopback(host):
         say(f"listening beyond this machine ({host}): anyone on the network may call")

@@ -2,6 +2,7 @@
 
     python -m pytest              all of it, seconds, no network
     python -m pytest -m live      against a real model: Ollama, or LIVE=understudy
+    python -m pytest -m browser   the play page in a real browser (Debian's chromium, Playwright)
 """
 
 import ast
@@ -144,7 +145,21 @@ class FakeOllama(http.server.BaseHTTPRequestHandler):
         self.server.bodies.append((self.client_address, body))
         if body["messages"]:
             self.server.before()
-        self.answer(reply(self.server.says(body)))
+        said = self.server.says(body)
+        if body.get("stream"):
+            self.stream([said] if isinstance(said, str) else said)
+        else:
+            self.answer(reply(said))
+
+    def stream(self, pieces):
+        self.send_response(200)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for piece in pieces:
+            self.server.between()
+            self.wfile.write(lines_of(piece, end=False))
+            self.wfile.flush()
+        self.wfile.write(lines_of())
 
     def answer(self, body):
         data = json.dumps(body).encode()
@@ -160,10 +175,10 @@ class FakeOllama(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def real_ollama():
-    """A FakeOllama that is listening; `.url`, `.bodies` (who sent what), `.says` and `.before` are its handles."""
+    """A FakeOllama that is listening; `.url`, `.bodies` (who sent what), `.says`, `.before` and `.between` (pieces) are its handles."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeOllama)
     server.url, server.bodies = f"http://127.0.0.1:{server.server_port}", []
-    server.says, server.before = lambda body: PROSE, lambda: None
+    server.says, server.before, server.between = lambda body: PROSE, lambda: None, lambda: None
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield server
@@ -2504,7 +2519,7 @@ def test_an_audit_shows_what_broke_a_law_and_judges_older_lines_now(tmp_path, ca
 
 
 BAD_LINES = [  # a line of a log, whether it is a record that audit counts all the same
-    (b"nonsense", False), (b"", False), (b"[]", False), (b"\xff", False), (b"[" * 5000, False), (b'{"cut": tr', False),
+    (b"nonsense", False), (b"", None), (b"[]", False), (b"\xff", False), (b"[" * 5000, False), (b'{"cut": tr', False),
     (b'{"role": "narrator"}', False), ({"role": "narrator", "ok": True, "model": 7}, False), (logged(latency_ms="x"), False),
     (logged(laws="x"), False), (logged(laws=[7]), False), (logged(model=...), False), (logged(eval_count="x"), False),
     (logged(laws=..., canon_log=7), False), (logged(laws=..., response=None), False), (logged(prompt_sha256=7), False),
@@ -2542,8 +2557,8 @@ def test_a_replay_sends_what_was_sent(ollama, tmp_path, capfd):
     assert [[finding["law"] for finding in line.get("laws", ())] for line in lines] == [[], ["plays_player"], []]
     assert lines[0]["canon_log"] == SMALL_LOG
     rows = [re.split(r"\s{2,}", line) for line in err.splitlines()]
-    assert [row for row in rows if row[1:] == ["before", "m"] or row[0] in ("calls", "same as before")] == [
-        ["", "before", "m"], ["calls", "3", "3"], ["same as before", "-", "2"]]
+    assert [row for row in rows if row[1:2] == ["before"] or row[0] in ("calls", "same as before")] == [
+        ["", "before", "before (notary)", "m", "m (notary)"], ["calls", "2", "1", "2", "1"], ["same as before", "-", "-", "1", "1"]]
 
 
 def test_a_replay_to_other_models_one_after_the_other(ollama, tmp_path, capfd):
@@ -2551,7 +2566,7 @@ def test_a_replay_to_other_models_one_after_the_other(ollama, tmp_path, capfd):
     status, out, err = run(capfd, "replay", write_log(tmp_path, logged(), logged(), logged()), "--model", "x", "y", "--limit", "2")
     assert [sent(ollama, number)["model"] for number in range(5)] == ["x", "x", "y", "y", "y"]
     assert [json.loads(line)["ok"] for line in out.splitlines()] == [True, True, False, True]
-    assert status == 0
+    assert (status, "the first failure: Ollama answered 500" in err) == (1, True)
     assert [line.split() for line in err.splitlines() if line.startswith(("calls", "failures"))] == [["calls", "2", "2", "2"], ["failures", "0", "0", "1"]]
 
 
@@ -2584,6 +2599,42 @@ def test_a_replay_passes_over_what_is_no_record(line, tmp_path, capfd):
     assert (status, "line 1" in err) == (0, True)
 
 
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["-o", "/no/such/folder/page.html"], "can't write"), (["-o", "LOG"], "over the log"), (["--prompt", "EMPTY"], "it is empty"),
+    (["--role", "notary"], "no calls to replay"), (["--prompt", "no-such.md"], "can't use the prompt")])
+def test_a_replay_that_cannot_be_is_refused_before_any_call(arguments, words, tmp_path, capfd, ollama):
+    (tmp_path / "empty.md").write_text(" \n", encoding="utf-8")
+    path = write_log(tmp_path, logged())
+    named = {"LOG": path, "EMPTY": str(tmp_path / "empty.md")}
+    status, out, err = run(capfd, "replay", path, *(named.get(argument, argument) for argument in arguments))
+    assert (status, out, words in err) == (2, "", True)
+
+
+def test_a_replay_into_its_own_log_ends(ollama, tmp_path, capfd, monkeypatch):
+    path = write_log(tmp_path, logged(), logged())
+    monkeypatch.setattr(n, "_write_out", lambda fd, line: n._append(path, line))
+    answers(ollama, reply(), reply())
+    assert run(capfd, "replay", path)[0] == 0
+    assert len(Path(path).read_text(encoding="utf-8").splitlines()) == 4
+
+
+def test_models_that_differ_at_the_end_of_their_names_stay_apart(tmp_path, capfd):
+    name = "hf.co/somebody/a-very-long-name-of-a-model-that-never-ends-GGUF:Q"
+    _, out, _ = run(capfd, "audit", write_log(tmp_path, logged(model=f"{name}4"), logged(model=f"{name}8"), logged(model=f"{name}8")))
+    assert out.splitlines()[1].split() == ["narrations", "1", "2"]
+
+
+def test_a_turn_is_worse_only_when_it_broke_more_laws_or_none_came():
+    def turn(old, new):
+        return n.Turn(old, new, old.get("laws", []), new.get("laws", []), None)
+
+    one, other = {"law": "number", "text": "3"}, {"law": "number", "text": "4"}
+    assert turn(logged(), logged(laws=[one])).worse
+    assert turn(logged(), failed()).worse
+    assert not turn(failed(), logged(laws=[one])).worse
+    assert not turn(logged(laws=[one]), logged(laws=[one, other])).worse
+
+
 def test_records_are_compared_by_name():
     def answer(*found):
         return {"family": "item-occurrences", "response": json.dumps({"records": found})}
@@ -2602,7 +2653,7 @@ def test_the_page_of_a_replay(ollama, tmp_path, capfd):
     page = tmp_path / "page.html"
     canon_log = {**SMALL_LOG, "location": "<b>an inn</b>"}
     turns = [logged(canon_log=canon_log, messages=[{"role": "system", "content": "S"}, {"role": "user", "content": "<script>"}]), logged(), logged()]
-    assert run(capfd, "replay", write_log(tmp_path, *turns), "-o", str(page))[0] == 0
+    assert run(capfd, "replay", write_log(tmp_path, *turns), "-o", str(page))[0] == 1
     text = page.read_text(encoding="utf-8")
     assert "<img" not in text
     assert "<script>\nfor" in text
@@ -3109,7 +3160,7 @@ def test_a_client_that_leaves_stops_the_understudy(understudy, call_log, monkeyp
 
     understudy()
     monkeypatch.setattr(n.Understudy, "model", Endless())
-    events = n.event_stream(lambda on_delta: {"prose": n.narrate(SMALL_LOG, on_delta)})
+    events = n.event_stream(lambda tell: {"prose": n.narrate(SMALL_LOG, lambda text: tell("delta", {"text": text}))})
     assert next(events).startswith(":")
     assert next(events).startswith("event: delta")
     events.close()
@@ -3121,7 +3172,7 @@ def test_a_client_that_leaves_stops_the_understudy(understudy, call_log, monkeyp
 def test_a_silent_stream_keeps_watch(monkeypatch):
     monkeypatch.setattr(n, "STREAM_WATCH_SECONDS", 0.01)
     said = threading.Event()
-    events = n.event_stream(lambda on_delta: said.wait(30) and {"prose": "x"})
+    events = n.event_stream(lambda tell: said.wait(30) and {"prose": "x"})
     assert [next(events)[0] for _ in range(5)] == [":"] * 5
     said.set()
     assert [event for event in events if event[0] != ":"] == ['event: done\ndata: {"prose": "x"}\n\n']
@@ -3161,6 +3212,175 @@ def test_a_real_model_streams(real_model, call_log, monkeypatch):
     assert len(events) > 10
     assert "".join(data["text"] for kind, data in events[:-1]) == events[-1][1]["prose"].lstrip()
     assert 0 < call_log()[0]["first_token_ms"] < call_log()[0]["latency_ms"]
+
+
+# The play page
+
+
+def test_the_play_page_is_served_whole_and_asks_nobody_else():
+    environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/"}
+    setup_testing_defaults(environ)
+    seen = {}
+    result = n.app(environ, lambda status, fields, exc_info=None: seen.update(status=status, **dict(fields)))
+    page = b"".join(result).decode()
+    assert (seen["status"][:3], seen["Content-Type"].partition(";")[0]) == ("200", "text/html")
+    assert "default-src 'none'" in seen["Content-Security-Policy"]
+    assert page == (HERE / "play.html").read_text(encoding="utf-8")
+    assert not re.search(r"(?:https?:)?//[a-z]|innerHTML|insertAdjacent|document\.write|eval\(", page.replace("// ", ""))
+    assert len(page.splitlines()) < 600
+    sample = re.search(r"const SAMPLE = (\{.*?\n\});", page, re.S)[1]
+    as_json = re.sub(r",(\s*[\]}])", r"\1", re.sub(r"([{,]\s*)(\w+):", r'\1"\2":', sample))
+    n.read_input(as_json.encode(), n.canon_log_validator(), "canon_log")
+
+
+def test_the_details_of_a_turn_come_before_its_end(ollama, call_log):
+    answers(ollama, lines_of("You draw your blade."), lines_of("<"))
+    (_, call), (kind, _) = stream(QUERY_STRING="details")[1][-2:]
+    record = call_log()[0]
+    assert kind == "done"
+    assert call == {"model": record["model"], "seed": record["options"]["seed"], "latency_ms": record["latency_ms"],
+                    "first_token_ms": record["first_token_ms"], "laws": record["laws"], "digest": n.digest(SMALL_LOG)}
+    assert stream(QUERY_STRING="details")[1][-2][1]["first_token_ms"] is None
+
+
+SCENE = ["Fog stands on the quay, ", "and the quay stands on nothing much. The eastern bridge is a row of teeth in the water. Out on the "
+         "flats a ferryman, one Corrow [FACT: the ferryman is called Corrow], ", "is poling the wrong way and knows it. Brannoc Thane "
+         "looks at the harbourmaster's door as if it had asked him something. You can hear the tide thinking it over."]
+EVIL = "<img src=x onerror=\"document.title='owned'\"> You smell rain. [FACT: <b>bold</b> is a word]"
+
+
+@pytest.fixture
+def page(service, real_ollama, call_log, monkeypatch):
+    """The play page in a browser, on its first visit; `.scenes` are what the model will say."""
+    from playwright.sync_api import sync_playwright  # only for -m browser
+    monkeypatch.setenv("OLLAMA_BASE_URL", real_ollama.url)
+    scenes, asked, base = [SCENE], [], f"http://127.0.0.1:{service}"
+    real_ollama.says = lambda body: scenes.pop(0) if len(scenes) > 1 else scenes[0]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-quic"])
+        page = browser.new_page(viewport={"width": 1180, "height": 820})
+        page.on("request", lambda request: asked.append(request.url))
+        page.set_default_timeout(15_000)
+        page.goto(base)
+        page.scenes = scenes
+        yield page
+        browser.close()
+    assert [url for url in asked if not url.startswith((base, "data:"))] == []
+
+
+def settled(page, count=1):
+    """Wait until so many turns are told."""
+    page.wait_for_function("(count) => document.querySelectorAll('.turn .facts, .turn .problem').length >= count", arg=count)
+
+
+@pytest.mark.browser
+def test_a_first_visit_from_sample_to_second_narration(page, real_ollama):
+    assert "qwen3.5:latest is speaking" in page.text_content("#voice")
+    assert json.loads(page.input_value("#log"))["location"] == "the Greywater docks"
+    step = threading.Semaphore(0)
+    real_ollama.between = lambda: step.acquire(timeout=15)
+    page.click("#narrate")
+    lengths = []
+    for _ in SCENE:
+        step.release()
+        page.wait_for_function("(had) => document.querySelector('.prose')?.textContent.length > had", arg=lengths[-1] if lengths else 0)
+        lengths.append(len(page.text_content(".prose")))
+    assert lengths == sorted(set(lengths))          # it grew, word after word
+    step.release(9)
+    settled(page)
+    assert "one Corrow, is poling" in page.text_content(".prose")
+    assert re.match(r"qwen3\.5:latest · seed \d+ · \d+\.\d s, first word after", page.text_content(".facts"))
+    assert "No law broken." in page.text_content(".laws")
+    page.click(".chip")
+    assert "the ferryman is called Corrow" in json.loads(page.input_value("#log"))["established_facts"]
+    assert page.is_disabled(".chip")
+    page.scenes[:] = [["You hear him before you see him."]]
+    page.fill("#next", "Corrow turned his boat")
+    page.click("#narrate")
+    settled(page, 2)
+    digest = real_ollama.bodies[-1][1]["messages"][1]["content"]
+    assert "- the ferryman is called Corrow\n" in digest
+    assert "- Corrow turned his boat\n" in digest
+    assert page.text_content(".turn:nth-of-type(2) pre") == digest
+    before = page.inner_text("main"), page.input_value("#log")
+    page.reload()
+    settled(page, 2)
+    assert (page.inner_text("main"), page.input_value("#log")) == before
+
+
+@pytest.mark.browser
+def test_the_page_shows_model_text_as_text(page):
+    page.scenes[:] = [[EVIL]]
+    page.click("#narrate")
+    settled(page)
+    assert page.text_content(".prose").startswith("<img src=x")
+    assert page.text_content(".chip") == "+ <b>bold</b> is a word"
+    assert (page.title(), page.query_selector(".turn img, .turn b b")) == ("Narrator", None)
+
+
+@pytest.mark.browser
+def test_the_page_says_in_words_what_went_wrong_and_what_to_do(page, real_ollama, service):
+    page.scenes[:] = [[" "]]
+    page.click("#narrate")
+    settled(page)
+    assert "The model gave nothing" in page.text_content(".problem.wrong")
+    page.fill("#log", '{"location": 3}')
+    page.click("#narrate")
+    settled(page, 2)
+    assert "$.location must be text" in page.text_content(".turn:nth-of-type(2) .problem")
+    page.fill("#log", "{")
+    assert "not JSON" in page.text_content("#log-problem")
+    page.click("#sample")
+    assert page.is_hidden("#log-problem")
+    real_ollama.shutdown()
+    real_ollama.server_close()
+    page.click("#narrate")
+    settled(page, 3)
+    assert "ollama serve" in page.text_content(".turn:nth-of-type(3) .problem")
+
+
+@pytest.mark.browser
+def test_the_keyboard_is_enough(page):
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "next"
+    page.keyboard.type("The bell rang")
+    page.keyboard.press("Enter")
+    settled(page)
+    page.keyboard.press("Shift+Tab")                # from the line back over the digest to the chip
+    while page.evaluate("document.activeElement.className") != "chip":
+        page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    log = json.loads(page.input_value("#log"))
+    assert (log["recent_events"][-1], log["established_facts"][-1]) == ("The bell rang", "the ferryman is called Corrow")
+    assert page.evaluate("document.activeElement.id") == "next"
+    page.keyboard.press("Control+Enter")
+    settled(page, 2)
+
+
+@pytest.mark.browser
+def test_the_page_says_that_the_understudy_only_stands_in(page, monkeypatch, real_ollama):
+    monkeypatch.setenv("OLLAMA_NARRATOR_MODEL", n.UNDERSTUDY)
+    monkeypatch.setattr(n, "available_models", lambda: {n.full_name(n.UNDERSTUDY), "qwen3.5:latest"})
+    monkeypatch.setitem(n.OLLAMA_LAST_HEARD, "asked", float("-inf"))
+    page.reload()
+    page.wait_for_function("document.getElementById('voice').textContent.includes('stands in')")
+    assert page.text_content("#voice").startswith("understudy/smollm2-135m is speaking")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("name", "width", "scheme"), [("wide", 1180, "light"), ("phone", 390, "light"), ("dark", 1180, "dark")])
+def test_the_page_as_a_picture(name, width, scheme, page, tmp_path):
+    """The picture is looked at by people: SCREENSHOTS=FOLDER keeps it there. Here: nothing runs out of the window."""
+    page.set_viewport_size({"width": width, "height": 820})
+    page.emulate_media(color_scheme=scheme)
+    page.click("#narrate")
+    settled(page)
+    folder = Path(os.environ.get("SCREENSHOTS", tmp_path))
+    page.screenshot(path=str(folder / f"play-{name}.png"), full_page=name == "phone")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    paper, ink = page.evaluate("[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]")
+    brightness = [sum(map(int, re.findall(r"\d+", color))) for color in (paper, ink)]
+    assert (brightness[0] < brightness[1]) == (scheme == "dark")
 
 
 # 11. Command line ------------------------------------------------------------
@@ -3482,6 +3702,16 @@ def test_the_readme_lists_the_fields_of_the_log(ollama, call_log):
     narrate(), narrate()
     table = README[README.index("## The call log"):README.index("## The understudy")]
     assert [field for record in call_log() for field in record if f"`{field}`" not in table] == []
+
+
+def test_the_readmes_streaming_client(service, real_ollama, call_log, monkeypatch):
+    if not shutil.which("node"):
+        pytest.skip("no node here")
+    monkeypatch.setenv("OLLAMA_BASE_URL", real_ollama.url)
+    real_ollama.says = lambda body: ["Fog ", "stands on the ", "quay: 龍."]
+    script = readme_block("js", 1).replace("127.0.0.1:8080", f"127.0.0.1:{service}")
+    done = subprocess.run(["node", "--input-type=module", "-"], input=script, capture_output=True, text=True, check=True)
+    assert done.stdout == "Fog stands on the quay: 龍.\n"
 
 
 @pytest.mark.parametrize(("language", "command"), [("python", [sys.executable, "-"]),
