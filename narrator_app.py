@@ -1293,7 +1293,7 @@ def _texts(canon_log: dict) -> list:
 
 
 def plain(text: str) -> str:
-    """The text for comparing: case-folded, one apostrophe, white space collapsed within lines."""
+    """The text for comparing: case-folded, with one kind of apostrophe."""
     return text.casefold().replace("’", "'").replace("ʼ", "'")
 
 
@@ -3279,41 +3279,57 @@ def run_replay(arguments: argparse.Namespace) -> int:
     prompt = read_prompt(arguments.prompt) if arguments.prompt else system_prompt("narrator") if arguments.render else None
     models = arguments.model or [UNDERSTUDY if arguments.understudy else None]
     roles = [arguments.role] if arguments.role else list(ROLES)
+    limit = count_calls(arguments, prompt, roles)
+    page_file = artifacts_file(arguments.output) if arguments.output else contextlib.nullcontext()
+    with page_file as page, tempfile.TemporaryFile("w+", encoding="utf-8", errors="backslashreplace") as turns:
+        comparison = Comparison(Report(Path(arguments.file).name, turns), Progress(limit * len(models)))
+        try:
+            replay(arguments.file, models, prompt, roles, limit, comparison.add)
+        except KeyboardInterrupt:
+            comparison.status = 130                 # what is done is shown
+        comparison.finish(page)
+    return comparison.status
+
+
+def count_calls(arguments: argparse.Namespace, prompt: str | None, roles: list) -> int:
+    """How many calls will be replayed. Raises SettingError when that is none, or can't be."""
     if not os.path.isfile(arguments.file):
         raise SettingError(f"can't read {arguments.file}: it must be a file, for it is read more than once")
     if arguments.output and os.path.realpath(arguments.output) == os.path.realpath(arguments.file):
         raise SettingError("the page can't be written over the log")
-    limit = sum(1 for _ in itertools.islice(replayable(arguments.file, prompt, roles), arguments.limit))
-    if not limit:
+    calls = sum(1 for _ in itertools.islice(replayable(arguments.file, prompt, roles), arguments.limit))
+    if not calls:
         raise SettingError(f"{arguments.file} has no calls to replay")
-    progress, before, after, status = Progress(limit * len(models)), {}, {}, 0
+    return calls
 
-    def done(round_, turn):
-        report.add(turn)
+
+class Comparison:
+    """What a replay adds up to, before and after, told while it goes on."""
+
+    def __init__(self, report: Report, progress: Progress):
+        self.report, self.progress, self.before, self.after, self.status = report, progress, {}, {}, 0
+
+    def add(self, round_: int, turn: Turn) -> None:
+        self.report.add(turn)
         role = "" if turn.new["role"] == "narrator" else f" ({turn.new['role']})"
         if round_ == 0:
-            before.setdefault(f"before{role}", Tally()).add(turn.old, turn.old_laws)
-        after.setdefault(shorten_middle(turn.new["model"]) + role, Tally()).add(turn.new, turn.new_laws, turn.same)
-        progress.tell(report.counts["all"] - 1, turn.new["model"])
-        if not turn.new["ok"] and report.counts["failed"] == 1:
-            progress.interrupt(f"the first failure: {turn.new['error']}")
+            self.before.setdefault(f"before{role}", Tally()).add(turn.old, turn.old_laws)
+        name = shorten_middle(turn.new["model"]) + role
+        self.after.setdefault(name, Tally()).add(turn.new, turn.new_laws, turn.same)
+        self.progress.tell(self.report.counts["all"] - 1, turn.new["model"])
+        if not turn.new["ok"] and not self.status:
+            self.progress.interrupt(f"the first failure: {turn.new['error']}")
+            self.status = 1
 
-    page_file = artifacts_file(arguments.output) if arguments.output else contextlib.nullcontext()
-    with page_file as page, tempfile.TemporaryFile("w+", encoding="utf-8", errors="backslashreplace") as turns:
-        report = Report(Path(arguments.file).name, turns)
-        try:
-            replay(arguments.file, models, prompt, roles, limit, done)
-        except KeyboardInterrupt:
-            status = 130                            # what is done is shown
-        progress.end()
+    def finish(self, page: BinaryIO | None) -> None:
+        self.progress.end()
         totals = table({
-            **{name: {"calls": str(tally.calls), "same as before": "-", **tally.rows()} for name, tally in before.items()},
-            **{name: {"calls": str(tally.calls), "same as before": str(tally.same), **tally.rows()}
-               for name, tally in after.items()}})
+            **{name: {"calls": str(one.calls), "same as before": "-", **one.rows()} for name, one in self.before.items()},
+            **{name: {"calls": str(one.calls), "same as before": str(one.same), **one.rows()}
+               for name, one in self.after.items()}})
         say(f"replayed\n{totals}")
         if page:
-            report.write(page, totals)
-    return status or int(report.counts["failed"] > 0)
+            self.report.write(page, totals)
 
 
 def read_prompt(path: str) -> str:
