@@ -119,6 +119,7 @@ MAX_NAMED_RECORDS = 12                              # in one correction
 MAX_ISSUES = 60                                     # messages for operators of one rejected answer
 MAX_INPUT_ERRORS = 20                               # listed in one 422
 STREAM_WATCH_SECONDS = 0.4                          # how often a silent stream looks whether its client is there
+SEND_SECONDS = 10                                   # how long a client may keep us waiting to take its answer
 READ_SECONDS = 60                                   # a client's whole time to send its request
 HEALTH_SECONDS = 3                                  # how long /health waits for Ollama
 HEALTH_BUSY_SECONDS = 0.025                         # how long when what it said last is still fresh
@@ -787,7 +788,7 @@ def usable_answer(reply: dict, raw: bool = False) -> dict:
     if not (content if raw else spoken).strip():
         spent = reply.get("done_reason") == "length"
         raise UnusableAnswer("the answer budget (num_predict) was spent on thinking" if spent
-                             else "the model answered with nothing")
+                             else "the model answered with nothing: ask again, or choose another model")
     return {
         "response": spoken,
         **({"raw": content} if content != spoken else {}),
@@ -810,6 +811,8 @@ def ask_ollama(method: str, path: str, body: dict | None, seconds: float, hear=N
     Of a stream it is the last line; `hear` gets every line as it comes.
     """
     address = setting("OLLAMA_BASE_URL", parse_base_url)
+    if (gone := getattr(LISTENER, "gone", None)) and gone.is_set():
+        raise ClientLeft("the client left")
     try:
         request = _prepared(method, address + path).copy()
         if body is not None:
@@ -846,7 +849,7 @@ def _last_line(raw, hear) -> dict:
             if said.get("done") is True:
                 return said
         line += rest
-    raise ModelError("Ollama's stream broke off before its last line")
+    raise ModelError("Ollama's stream broke off before its last line: is it still running?")
 
 
 def _refusal(status: int, words: str, model: str | None) -> str:
@@ -935,7 +938,10 @@ class DeadlineReader(io.RawIOBase):
                 self.connection.close()
                 raise ClientLeft("the client left")
         self.connection.settimeout(self._left())
-        return self.raw.readinto(buffer)
+        try:
+            return self.raw.readinto(buffer)
+        finally:                                    # what is sent next has a time of its own
+            self.connection.settimeout(SEND_SECONDS)
 
     def _left(self) -> float:
         left = self.ends - time.monotonic()
@@ -2800,7 +2806,7 @@ FAULT = "a fault in the service; what happened stands on its standard error"
 @app.post("/dm/narrate")
 def post_narrate():
     canon_log = read_input(read_body(MAX_CANON_LOG), canon_log_validator(), "canon_log")
-    if "text/event-stream" not in bottle.request.get_header("Accept", ""):
+    if "text/event-stream" not in bottle.request.get_header("Accept", "").lower():
         return {"prose": narrate(canon_log)}
     bottle.response.content_type = "text/event-stream; charset=utf-8"
     bottle.response.set_header("Cache-Control", "no-store")
@@ -2808,19 +2814,25 @@ def post_narrate():
 
     def work(tell):
         record = {}
-        prose = narrate(canon_log, lambda text: tell("delta", {"text": text}), record)
-        if details:                                 # for the play page
-            tell("call", {"model": record["model"], "seed": record["options"]["seed"], "latency_ms": record["latency_ms"],
-                          "first_token_ms": record.get("first_token_ms"), "laws": record["laws"], "digest": digest(canon_log)})
-        return {"prose": prose}
+        try:
+            return {"prose": narrate(canon_log, lambda text: tell("delta", {"text": text}), record)}
+        finally:
+            if details and record.get("attempts"):  # for the play page
+                tell("call", {"model": record["model"], "seed": record["options"]["seed"],
+                              "latency_ms": record["latency_ms"], "first_token_ms": record.get("first_token_ms"),
+                              "laws": record.get("laws", []), "digest": digest(canon_log)})
 
     return event_stream(work)
 
 
+# Nothing is loaded from elsewhere, and nobody else frames it.
+PLAY_PAGE_POLICY = ("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:;"
+                    " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+
+
 @app.get("/")
 def get_play_page():
-    bottle.response.set_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src"
-                               " 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'")
+    bottle.response.set_header("Content-Security-Policy", PLAY_PAGE_POLICY)
     bottle.response.set_header("Cache-Control", "no-cache")
     return (HERE / "play.html").read_text(encoding="utf-8")
 
@@ -3516,6 +3528,14 @@ class Answer(SimpleHandler):
     os_environ = {}
     http_version = "1.1"
     server_software = "narrator"
+
+    def _flush(self):
+        try:
+            super()._flush()
+        except OSError:                             # or each flush to come would wait for this client again
+            with contextlib.suppress(OSError):
+                self.base_env["narrator.handler"].connection.shutdown(socket.SHUT_RDWR)
+            raise
 
     def cleanup_headers(self):
         super().cleanup_headers()

@@ -3016,7 +3016,7 @@ def test_streaming_is_the_only_difference(ollama, call_log, monkeypatch):
     assert set(second) - set(first) == {"first_token_ms"}
 
 
-@pytest.mark.parametrize("accept", ["text/event-stream", "text/html, text/event-stream;q=0.9"])
+@pytest.mark.parametrize("accept", ["text/event-stream", "text/html, text/event-stream;q=0.9", "Text/Event-Stream"])
 def test_who_asks_for_a_stream_gets_one(accept, ollama, call_log):
     answers(ollama, lines_of(PROSE))
     assert stream(accept=accept)[1][-1] == ("done", {"prose": PROSE})
@@ -3169,6 +3169,24 @@ def test_a_client_that_leaves_stops_the_understudy(understudy, call_log, monkeyp
     assert call_log()[0]["error"] == "the client left"
 
 
+def test_a_client_that_does_not_read_holds_nobody(service, raw_ollama, call_log, monkeypatch):
+    monkeypatch.setattr(n, "SEND_SECONDS", 0.2)
+
+    def flood(connection, ended):
+        connection.recv(65536)
+        connection.sendall(HEAD)
+        while not ended.is_set():
+            connection.sendall(lines_of("words " * 200, end=False))
+
+    raw_ollama(flood)
+    connection, read = open_stream(service)
+    wait_until(call_log)
+    assert call_log()[0]["error"] in ("the client left", "Ollama's answer is larger than 4 MiB")
+    wait_until(lambda: not any(thread.name.endswith("(process_request_thread)") for thread in threading.enumerate()))
+    read.close()
+    connection.close()
+
+
 def test_a_silent_stream_keeps_watch(monkeypatch):
     monkeypatch.setattr(n, "STREAM_WATCH_SECONDS", 0.01)
     said = threading.Event()
@@ -3260,6 +3278,7 @@ def page(service, real_ollama, call_log, monkeypatch):
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-quic"])
         page = browser.new_page(viewport={"width": 1180, "height": 820})
         page.on("request", lambda request: asked.append(request.url))
+        page.on("dialog", lambda dialog: dialog.accept())
         page.set_default_timeout(15_000)
         page.goto(base)
         page.scenes = scenes
@@ -3323,7 +3342,8 @@ def test_the_page_says_in_words_what_went_wrong_and_what_to_do(page, real_ollama
     page.scenes[:] = [[" "]]
     page.click("#narrate")
     settled(page)
-    assert "The model gave nothing" in page.text_content(".problem.wrong")
+    assert "ask again, or choose another model" in page.text_content(".problem.wrong")
+    assert "seed" in page.text_content(".facts")
     page.fill("#log", '{"location": 3}')
     page.click("#narrate")
     settled(page, 2)
@@ -3337,6 +3357,51 @@ def test_the_page_says_in_words_what_went_wrong_and_what_to_do(page, real_ollama
     page.click("#narrate")
     settled(page, 3)
     assert "ollama serve" in page.text_content(".turn:nth-of-type(3) .problem")
+
+
+@pytest.mark.browser
+def test_what_is_typed_while_a_scene_is_told_stays_where_it_is(page, real_ollama):
+    step = threading.Semaphore(0)
+    real_ollama.between = lambda: step.acquire(timeout=15)
+    page.scenes[:] = [["You hear rain [FACT: it never closes"]]
+    page.fill("#next", "I wait")
+    page.click("#narrate")
+    page.fill("#next", "typed while streaming")
+    page.focus("#log")
+    step.release(9)
+    settled(page)
+    assert page.evaluate("document.activeElement.id") == "log"
+    assert page.input_value("#next") == "typed while streaming"
+    assert page.text_content(".prose") == "You hear rain [FACT: it never closes"
+    page.fill("#next", "I wait")
+    page.click("#narrate")
+    step.release(9)
+    settled(page, 2)
+    assert json.loads(page.input_value("#log"))["recent_events"].count("I wait") == 2
+
+
+@pytest.mark.browser
+def test_a_reload_in_mid_scene_keeps_the_turn(page, real_ollama):
+    step = threading.Semaphore(1)
+    real_ollama.between = lambda: step.acquire(timeout=15)
+    page.fill("#next", "The bell rang")
+    page.click("#narrate")
+    page.wait_for_function("document.querySelector('.prose')?.textContent.length > 3")
+    page.reload()
+    step.release(9)
+    settled(page)
+    assert page.text_content(".event") == "The bell rang"
+    assert "left before the end" in page.text_content(".problem")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("kept", ["{}", "3", '"x"', "[null]", '[{"prose": 5}]', "nonsense", '[{"prose": "x", "call": {}}]'])
+def test_what_was_kept_badly_is_forgotten(kept, page):
+    page.evaluate("(kept) => localStorage.setItem('narrator.turns', kept)", kept)
+    page.reload()
+    page.wait_for_function("document.getElementById('voice').textContent.includes('is speaking')")
+    page.click("#narrate")
+    page.wait_for_function("document.querySelectorAll('.turn .chip').length > 0")
 
 
 @pytest.mark.browser
