@@ -3386,7 +3386,7 @@ def test_a_reload_in_mid_scene_keeps_the_turn(page, real_ollama):
     real_ollama.between = lambda: step.acquire(timeout=15)
     page.fill("#next", "The bell rang")
     page.click("#narrate")
-    page.wait_for_function("document.querySelector('.prose')?.textContent.length > 3")
+    page.wait_for_function("() => document.querySelector('.prose')?.textContent.length > 3")
     page.reload()
     step.release(9)
     settled(page)
@@ -3399,9 +3399,9 @@ def test_a_reload_in_mid_scene_keeps_the_turn(page, real_ollama):
 def test_what_was_kept_badly_is_forgotten(kept, page):
     page.evaluate("(kept) => localStorage.setItem('narrator.turns', kept)", kept)
     page.reload()
-    page.wait_for_function("document.getElementById('voice').textContent.includes('is speaking')")
+    page.wait_for_function("() => document.getElementById('voice').textContent.includes('is speaking')")
     page.click("#narrate")
-    page.wait_for_function("document.querySelectorAll('.turn .chip').length > 0")
+    page.wait_for_function("() => document.querySelectorAll('.turn .chip').length > 0")
 
 
 @pytest.mark.browser
@@ -3428,7 +3428,7 @@ def test_the_page_says_that_the_understudy_only_stands_in(page, monkeypatch, rea
     monkeypatch.setattr(n, "available_models", lambda: {n.full_name(n.UNDERSTUDY), "qwen3.5:latest"})
     monkeypatch.setitem(n.OLLAMA_LAST_HEARD, "asked", float("-inf"))
     page.reload()
-    page.wait_for_function("document.getElementById('voice').textContent.includes('stands in')")
+    page.wait_for_function("() => document.getElementById('voice').textContent.includes('stands in')")
     assert page.text_content("#voice").startswith("understudy/smollm2-135m is speaking")
 
 
