@@ -1055,6 +1055,19 @@ class FakeLlama:
                 return
 
 
+class EndlessLlama(FakeLlama):
+    """One that speaks until it is told to stop; then `stopped` is set."""
+
+    def __init__(self, stopped):
+        super().__init__()
+        self.stopped = stopped
+
+    def handle_chat_completions(self, request, hear):
+        while not hear(llama_chunks("on and ")[1]):
+            time.sleep(0.01)
+        self.stopped.set()
+
+
 def llama_chunks(*words, reason="stop"):
     return [
         {"choices": [{"delta": {"role": "assistant", "content": None}, "finish_reason": None}]},
@@ -1134,16 +1147,9 @@ def test_the_understudy_takes_a_format(form, expected):
 
 def test_the_understudy_stops_when_the_time_is_up(understudy, call_log, monkeypatch):
     monkeypatch.setenv("OLLAMA_TIMEOUT_SECONDS", "0.2")
-    stopped = threading.Event()
-
-    class Endless(FakeLlama):
-        def handle_chat_completions(self, request, hear):
-            while not hear(llama_chunks("on and ")[1]):
-                time.sleep(0.01)
-            stopped.set()
-
     understudy()
-    monkeypatch.setattr(n.Understudy, "model", Endless())
+    stopped = threading.Event()
+    monkeypatch.setattr(n.Understudy, "model", EndlessLlama(stopped))
     status, body, _ = narrate()
     assert (status, "0.2 seconds" in body["detail"]["model_error"]) == (502, True)
     assert stopped.wait(10)
@@ -3150,16 +3156,9 @@ def test_when_the_client_leaves_the_model_is_told_and_the_line_written(before, f
 
 
 def test_a_client_that_leaves_stops_the_understudy(understudy, call_log, monkeypatch):
-    stopped = threading.Event()
-
-    class Endless(FakeLlama):
-        def handle_chat_completions(self, request, hear):
-            while not hear(llama_chunks("on and ")[1]):
-                time.sleep(0.01)
-            stopped.set()
-
     understudy()
-    monkeypatch.setattr(n.Understudy, "model", Endless())
+    stopped = threading.Event()
+    monkeypatch.setattr(n.Understudy, "model", EndlessLlama(stopped))
     events = n.event_stream(lambda tell: {"prose": n.narrate(SMALL_LOG, lambda text: tell("delta", {"text": text}))})
     assert next(events).startswith(":")
     assert next(events).startswith("event: delta")
