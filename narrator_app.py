@@ -257,12 +257,13 @@ def _finite_float(digits: str) -> float:
 
 def parse_options(defaults: dict, text: str) -> dict:
     """Ollama's sampling options; numbers where the role's own are numbers."""
+    wanted = 'it must be a JSON object such as {"temperature": 0.5}'
     try:
         options = parse_json(text)
     except ValueError as error:
-        raise ValueError(f'it must be a JSON object such as {{"temperature": 0.5}}: {error}') from error
+        raise ValueError(f"{wanted}: {error}") from error
     if not isinstance(options, dict):
-        raise ValueError('it must be a JSON object such as {"temperature": 0.5}')
+        raise ValueError(wanted)
     for name in {*defaults, "seed"} & set(options):
         whole = name.startswith("num_") or name == "seed"
         if isinstance(options[name], bool) or not isinstance(options[name], int if whole else (int, float)):
@@ -342,6 +343,11 @@ def shorten(text: str, limit: int) -> str:
     """The text on one line, cut with an ellipsis where it is longer than `limit` characters."""
     text = one_line(text).strip()
     return text if len(text) <= limit else text[:limit - 1] + "…"
+
+
+def utf8(text: str) -> bytes:
+    """The text's bytes; a lone surrogate stays the escape it came as."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 _CONTROLS = {code: None for code in range(0xA0) if not chr(code).isprintable() and not chr(code).isspace()}
@@ -562,7 +568,7 @@ def write_record(record: dict, path: str | None = None) -> None:
     A log that fails costs one loud line, which holds the record, and nothing else.
     """
     text = json.dumps(record, ensure_ascii=False, allow_nan=False)
-    line = text.encode("utf-8", "backslashreplace") + b"\n"     # a lone surrogate stays the escape it came as
+    line = utf8(text) + b"\n"
     path = setting("CALL_LOG_PATH") if path is None else path
     try:
         if not _LOG_TURN.acquire(timeout=LOG_SECONDS):
@@ -734,10 +740,7 @@ def _streamed(body: dict, timeout: float, tell) -> dict:
     pieces, visible = [], Visible()
 
     def hear(line):
-        message = line.get("message")
-        content = message.get("content") if isinstance(message, dict) else None
-        if not isinstance(content, str):
-            raise UnusableAnswer("Ollama's answer has no text in message.content")
+        content = message_text(line)
         pieces.append(content)
         if text := visible.feed(content):
             tell(text)
@@ -780,10 +783,7 @@ class Visible:
 
 def usable_answer(reply: dict, raw: bool = False) -> dict:
     """The record's fields of an answer that says something, its reasoning counted when `raw`. Raises UnusableAnswer."""
-    message = reply.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    if not isinstance(content, str):
-        raise UnusableAnswer("Ollama's answer has no text in message.content")
+    content = message_text(reply)
     spoken = without_thinking(content)
     if not (content if raw else spoken).strip():
         spent = reply.get("done_reason") == "length"
@@ -795,6 +795,15 @@ def usable_answer(reply: dict, raw: bool = False) -> dict:
         **{key: reply.get(key) if type(reply.get(key)) is kind else None
            for key, kind in (("done_reason", str), ("prompt_eval_count", int), ("eval_count", int))},
     }
+
+
+def message_text(reply: dict) -> str:
+    """The text of Ollama's message, or of a stream's line. Raises UnusableAnswer."""
+    message = reply.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(content, str):
+        raise UnusableAnswer("Ollama's answer has no text in message.content")
+    return content
 
 
 def without_thinking(content: str) -> str:
@@ -811,8 +820,7 @@ def ask_ollama(method: str, path: str, body: dict | None, seconds: float, hear=N
     Of a stream it is the last line; `hear` gets every line as it comes.
     """
     address = setting("OLLAMA_BASE_URL", parse_base_url)
-    if (gone := getattr(LISTENER, "gone", None)) and gone.is_set():
-        raise ClientLeft("the client left")
+    LISTENER.check()
     try:
         request = _prepared(method, address + path).copy()
         if body is not None:
@@ -840,8 +848,7 @@ def _last_line(raw, hear) -> dict:
     line, size = b"", 0
     while chunk := raw.read1(65536):
         size += len(chunk)
-        if size > MAX_ANSWER:
-            raise UnusableAnswer(f"Ollama's answer is larger than {MAX_ANSWER // 2**20} MiB")
+        _check_size(size)
         *ended, rest = chunk.split(b"\n")
         for end in ended:
             said, line = _json_object(line + end), b""
@@ -875,9 +882,13 @@ def _root_cause(error: BaseException) -> str:
     return shorten(_why(error), 120)
 
 
-def _json_object(text: bytes) -> dict:
-    if len(text) > MAX_ANSWER:
+def _check_size(size: int) -> None:
+    if size > MAX_ANSWER:
         raise UnusableAnswer(f"Ollama's answer is larger than {MAX_ANSWER // 2**20} MiB")
+
+
+def _json_object(text: bytes) -> dict:
+    _check_size(len(text))
     try:
         reply = parse_json(text.decode())
     except ValueError as error:
@@ -916,7 +927,18 @@ def _proxies_and_certificates(address: str) -> dict:
     return {"proxies": requests.utils.get_environ_proxies(address), "verify": bundle}
 
 
-LISTENER = threading.local()                        # .gone: the Event that says for whom this thread streams in vain
+class Listener(threading.local):
+    """For whom this thread streams."""
+
+    gone = None                                     # the Event that says it streams in vain; None: it doesn't stream
+
+    def check(self) -> None:
+        """Raises ClientLeft when nobody waits any more."""
+        if self.gone and self.gone.is_set():
+            raise ClientLeft("the client left")
+
+
+LISTENER = Listener()
 
 
 class DeadlineReader(io.RawIOBase):
@@ -932,11 +954,14 @@ class DeadlineReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer):
-        while (gone := getattr(LISTENER, "gone", None)) and (gone.is_set() or not self._is_ready(min(0.1, self._left()))):
-            if gone.is_set():
-                self.raw.close()                    # at once: Ollama then stops generating
-                self.connection.close()
-                raise ClientLeft("the client left")
+        try:
+            LISTENER.check()
+            while LISTENER.gone and not self._is_ready(min(0.1, self._left())):
+                LISTENER.check()
+        except ClientLeft:
+            self.raw.close()                        # at once: Ollama then stops generating
+            self.connection.close()
+            raise
         self.connection.settimeout(self._left())
         try:
             return self.raw.readinto(buffer)
@@ -1123,8 +1148,7 @@ class Understudy(HTTPAdapter):
     @staticmethod
     def _next(chunks: queue.Queue, ends: float):
         while True:
-            if (listener := getattr(LISTENER, "gone", None)) and listener.is_set():
-                raise ClientLeft("the client left")
+            LISTENER.check()
             with contextlib.suppress(queue.Empty):
                 return chunks.get(timeout=min(0.1, max(0, ends - time.monotonic())))
             if time.monotonic() >= ends:
@@ -1518,7 +1542,7 @@ def invented_names(telling: Telling) -> list:
     for match in _WORD.finditer(text):
         if match[0].lower() in _NO_INVENTIONS or not _is_name(match[0]) or _opens_sentence(text, match.start()):
             continue
-        if known.setdefault(match[0], None) is None:
+        if match[0] not in known:
             known[match[0]] = _is_known(match[0], telling.known)
         if known[match[0]]:
             continue
@@ -1554,11 +1578,14 @@ def _is_known(written: str, known: str) -> bool:
     return bool(parts) and parts != [written] and all(_is_known(part, known) for part in parts)
 
 
+_WORD_TAIL = Pattern(r"\w*")
+
+
 def _stands_in(stem: str, known: str) -> bool:
     """Whether a word of the text is the stem, or the stem with an ending."""
     start = known.find(stem)
     while start >= 0:
-        tail = re.compile(r"\w*").match(known, start + len(stem))[0]
+        tail = _WORD_TAIL.match(known, start + len(stem))[0]
         if not known[start - 1:start].isalnum() and (not tail or (len(stem) > 2 and tail in _ENDINGS)):
             return True
         start = known.find(stem, start + 1)
@@ -2614,19 +2641,21 @@ def replay(path: str, models: list, prompt: str | None, roles: list, limit: int,
     log; else the request is sent as it was.
     """
     for round_, model in enumerate(models):
-        for record in itertools.islice(replayable(path, prompt, roles), limit):
-            done(round_, replayed(record, model, prompt))
+        for record, laws in itertools.islice(replayable(path, prompt, roles), limit):
+            done(round_, replayed(record, laws, model, prompt))
             if LOG_STATE["failure"]:
                 raise SettingError(f"standard output can't be written: {LOG_STATE['failure']}")
 
 
 def replayable(path: str, prompt: str | None, roles: list):
-    """The whole records that can be sent again: of these roles, and with a canon log where one is to be rendered."""
+    """The whole records that can be sent again, each with its findings: of these roles, and with a canon log where one
+    is to be rendered."""
     for number, record in log_records(path):
         if record.get("role") not in roles or (prompt is not None and "canon_log" not in record):
             continue
         try:
-            Tally().add(record, logged_laws(record) if record["role"] == "narrator" else [])
+            laws = logged_laws(record) if record["role"] == "narrator" else []
+            Tally().add(record, laws)
             texts = [record["model"], *(message["content"] for message in record["messages"][:2])]
             sound = len(texts) == 3 and all(isinstance(text, str) for text in texts) and dict(record["options"])
             if record["ok"]:
@@ -2636,12 +2665,12 @@ def replayable(path: str, prompt: str | None, roles: list):
         except _NOT_WHOLE:
             sound = False
         if sound:
-            yield record
+            yield record, laws
         else:
             say(f"line {number} isn't a whole record and is passed over")
 
 
-def replayed(record: dict, model: str | None, prompt: str | None) -> Turn:
+def replayed(record: dict, old_laws: list, model: str | None, prompt: str | None) -> Turn:
     """The logged call sent again, and how it compares."""
     role, messages = record["role"], record["messages"]
     if prompt is not None:
@@ -2656,7 +2685,6 @@ def replayed(record: dict, model: str | None, prompt: str | None) -> Turn:
         send_chat(body, role_timeout(role), new, role == "notary")
         if "canon_log" in record:
             new["laws"] = find_broken_laws(record["canon_log"], new["response"], new["done_reason"])
-    old_laws = logged_laws(record) if role == "narrator" else []
     change = compare_records(record, new) if role == "notary" else None
     return Turn(record, new, old_laws, new.get("laws", []), change)
 
@@ -2767,10 +2795,10 @@ class Report:
 
     def write(self, page: BinaryIO, totals: str) -> None:
         head = bottle.template(REPORT_HEAD, name=self.name, totals=totals, counts=self.counts)
-        page.write(head.encode("utf-8", "backslashreplace"))
+        page.write(utf8(head))
         self.turns.seek(0)
         for text in iter(lambda: self.turns.read(2**16), ""):
-            page.write(text.encode("utf-8", "backslashreplace"))
+            page.write(utf8(text))
 
 
 def _told(record: dict) -> str:
@@ -3127,7 +3155,7 @@ def run_notary(arguments: argparse.Namespace) -> int:
                 progress.interrupt("interrupted" + ("; what was accepted is in the call log, and the same command goes on"
                                                     " from there" if kept else ""))
                 raise
-        output.write(json.dumps(artifacts, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+        output.write(utf8(json.dumps(artifacts, indent=1, ensure_ascii=False)) + b"\n")
     progress.end()
     return 0 if len(artifacts) == len(families) else 1
 
@@ -3278,7 +3306,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
 def print_text(text: str) -> None:
     """On standard output, as UTF-8 whatever the machine's locale is."""
     try:
-        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        sys.stdout.buffer.write(utf8(text))
         sys.stdout.buffer.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())     # or Python complains again at its end
