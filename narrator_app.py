@@ -305,7 +305,8 @@ def parse_base_url(text: str) -> str:
     if rest.count(":") > 1 and "[" not in rest:
         rest = f"[{rest}]"                          # a bare IPv6 address
     match = _HOST_PORT.fullmatch(rest)
-    if not match or (scheme_given and not rest) or (rest.startswith("[") and not (":" in match[1] and as_address(match[1]))):
+    bad_brackets = match and rest.startswith("[") and not (":" in match[1] and as_address(match[1]))
+    if not match or bad_brackets or (scheme_given and not rest):
         raise ValueError("it must be only a scheme, a host and a port, such as http://127.0.0.1:11434")
     host, port = match[1].lower(), match[2] or ("" if scheme_given else "11434")
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
@@ -558,7 +559,7 @@ def milliseconds_since(started: float) -> float:
     return round((time.perf_counter() - started) * 1000, 1)
 
 
-LOG_STATE = {"failure": None, "half": False}        # why the last record isn't there; whether standard output has half of it
+LOG_STATE = {"failure": None, "half": False}        # why the last record isn't there; whether half of it is out
 _LOG_TURN = threading.Lock()
 
 
@@ -655,7 +656,7 @@ def _write_all(log: int, line: bytes) -> None:
 def _write_out(log: int, line: bytes) -> None:
     """The line to standard output, where it can be a pipe that nobody reads: that must not stop the service."""
     is_pipe = os.name != "nt" and not stat.S_ISREG(os.fstat(log).st_mode)
-    step = select.PIPE_BUF if is_pipe else len(line)                    # so much at once never blocks when select() says so
+    step = select.PIPE_BUF if is_pipe else len(line)       # so much at once never blocks when select() says so
     pieces = [line[start:start + step] for start in range(0, len(line), step)]
     for piece in ([b"\n", *pieces] if LOG_STATE["half"] else pieces):
         if is_pipe and not select.select([], [log], [], LOG_SECONDS)[1]:
@@ -669,7 +670,8 @@ def _write_out(log: int, line: bytes) -> None:
 # Everything sent to Ollama leaves here; chat() is the one way to a model's words.
 
 
-def chat(role: str, messages: list, record: dict, *, format: dict | None = None, raw: bool = False, on_delta=None) -> str:
+def chat(role: str, messages: list, record: dict, *, format: dict | None = None, raw: bool = False,
+         on_delta=None) -> str:
     """The model's text without its reasoning, or as it came when `raw`. Raises ModelError (DESIGN §7).
 
     `record` gets the call log's fields; `on_delta` hears the text while it is made (DESIGN §12).
@@ -751,7 +753,8 @@ def _streamed(body: dict, timeout: float, tell) -> dict:
 
 class Visible:
     """What of a growing text may be shown: held back are white space before the first word, think blocks, and an
-    ending that may become a tag of theirs. A </think> that nobody opened can't be foreseen; from there on it is silent."""
+    ending that may become a tag of theirs. A </think> that nobody opened can't be foreseen; it is silent from there on.
+    """
 
     def __init__(self):
         self.held, self.thinking, self.begun, self.silent = "", False, False, False
@@ -825,7 +828,7 @@ def ask_ollama(method: str, path: str, body: dict | None, seconds: float, hear=N
         request = _prepared(method, address + path).copy()
         if body is not None:
             request.prepare_body(json.dumps(body).encode(), None)
-        adapter = session().get_adapter(request.url)        # not session().send(), which reads redirects whatever it is told
+        adapter = session().get_adapter(request.url)        # not session().send(), which reads redirects in any case
         with adapter.send(request, stream=True, timeout=urllib3.Timeout(total=seconds),
                           **_proxies_and_certificates(address)) as response:
             if hear and 200 <= response.status_code < 300:
@@ -844,7 +847,7 @@ def ask_ollama(method: str, path: str, body: dict | None, seconds: float, hear=N
 
 
 def _last_line(raw, hear) -> dict:
-    """The line of a stream that says it is done; `hear` gets it and all before. Raises ModelError where there is none."""
+    """The line of a stream that says it is done; `hear` gets it and all before. Raises ModelError."""
     line, size = b"", 0
     while chunk := raw.read1(65536):
         size += len(chunk)
@@ -1017,7 +1020,7 @@ def available_models() -> set:
     return {full_name(name) for name in names if isinstance(name, str)}
 
 
-OLLAMA_LAST_HEARD = {"asked": float("-inf"), "state": (set(), "")}     # what ollama_state() heard last, and when it asked
+OLLAMA_LAST_HEARD = {"asked": float("-inf"), "state": (set(), "")}     # what ollama_state() heard last, and when
 
 
 def ollama_state() -> tuple:
@@ -1336,24 +1339,25 @@ def one_of(text: str) -> str:
 
 _UNITS = one_of("one two three four five six seven eight nine")
 _NUMBER = (rf"(?:(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)(?:[- ](?:{_UNITS}))?|"
-           + one_of("two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
-                   " eighteen nineteen hundred hundreds thousand thousands dozen dozens half") + ")(?!-)")
-_STATS = one_of("hit_point hit_points health_point health_points hp mana experience xp damage percent per_cent armour_class"
-               " armor_class skill_points luck_points points_of_damage points_of_luck points_of_health spell_slots"
-               " spell_slot experience_points mana_points")
+           + one_of("two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+                   " seventeen eighteen nineteen hundred hundreds thousand thousands dozen dozens half") + ")(?!-)")
+_STATS = one_of("hit_point hit_points health_point health_points hp mana experience xp damage percent per_cent"
+               " armour_class armor_class skill_points luck_points points_of_damage points_of_luck points_of_health"
+               " spell_slots spell_slot experience_points mana_points")
 _OF = one_of("of your his her their its the my our more fewer less last remaining point points extra full good whole")
 _METAL = "(?:gold|silver|copper|platinum|electrum)"
 _BEHIND = one_of("""for and or in to from on each apiece is are if as at by but now a an the per before when left of too
  more richer poorer short lighter heavier coin coins piece pieces""")
-_LINK = one_of("is are at to by of now stand stands sit sits hover hovers hang hangs drop drops fall falls rise rises read"
-              " reads down up value score")
+_LINK = one_of("is are at to by of now stand stands sit sits hover hovers hang hangs drop drops fall falls rise rises"
+              " read reads down up value score")
 _GAME_NUMBERS = Pattern("|".join([
     rf"\b(?:{_NUMBER}|one)(?: (?:{_OF}))* (?:{_STATS})\b",
     rf"\b(?:{_STATS}|luck|gold)(?: ?[:=]| (?:{_LINK}))+ (?:only |just |about |exactly |minus |plus )?"
     rf"(?:{_NUMBER}|one|zero)\b(?! of\b)",
     rf"\b{_NUMBER}(?: \w+)? pieces? of {_METAL}\b",
     rf"\b{_NUMBER}(?: (?:{_OF}))*(?: (?:shiny|bright|small|old|new|heavy))? {_METAL}(?= (?:{_BEHIND})\b|[^\w\s]|$)",
-    rf"\b{_NUMBER}(?: (?:{_OF}))*(?: (?!of\b)[a-z]+)? (?:coins?|dollars|shillings|guineas|florins|ducats|pence|credits)\b",
+    rf"\b{_NUMBER}(?: (?:{_OF}))*(?: (?!of\b)[a-z]+)? "
+    r"(?:coins?|dollars|shillings|guineas|florins|ducats|pence|credits)\b",
     rf"\b(?:gain|lose|drop|rise|climb)s? (?:{_NUMBER}|one|a) levels?\b",
     rf"\b(?:at|to|of|is|are|reach(?:es)?) level (?:{_NUMBER}|one)\b",
 ]), re.I)
@@ -1405,18 +1409,19 @@ _ACTS = {verb.replace("_", " ") for verb in """
 _IDIOMS = Pattern("|".join([                     # what a verb above says that is no act
     r"take \S+ (?:points? of )?damage|take (?:in|after|shape|up (?:most|half))\b",
     r"take (?:a|the|an|another) (?:\w+ )?(?:hit|blow|beating|wound|brunt|fall|chill|arrow|bullet|elbow)",
-    r"draw (?:\w+ )?(?:stares|eyes|looks|glances|attention|breath|notice)|give (?:off|way)|pick out|cut a|answer to|pass",
+    r"draw (?:\w+ )?(?:stares|eyes|looks|glances|attention|breath|notice)",
+    r"give (?:off|way)|pick out|cut a|answer to|pass",
     r"leave (?:\w+ ){0,2}(?:tracks|prints|footprints|marks|trails?)|turn (?:pale|cold|blue|white|grey)|rise and fall",
     r"go (?:cold|numb|still|pale|under|hungry|unnoticed|down|flying|sprawling|over)|read the (?:name|words?)",
     r"run (?:out of|low|red)|stop (?:hearing|seeing)|(?:move|shake) with |smile like",
 ]))
-_EMOTIONS = one_of("""grief fear dread anger rage fury joy delight relief shame guilt pity hope despair sorrow sadness pride
- curiosity excitement love hatred disgust panic terror horror anxiety unease loneliness remorse determination triumph
- gratitude envy jealousy contempt resentment longing courage confidence frustration satisfaction happiness trepidation
- foreboding apprehension nostalgia melancholy sympathy rush_of_adrenaline sense_of_wonder sense_of_awe""")
-_MOODS = one_of("""happy sad angry afraid nervous uneasy relieved determined furious ashamed guilty proud hopeful anxious eager
- scared frightened terrified excited curious grateful jealous worried glad homesick tempted overwhelmed delighted enraged
- horrified thrilled saddened intrigued resolved compelled disappointed heartbroken""")
+_EMOTIONS = one_of("""grief fear dread anger rage fury joy delight relief shame guilt pity hope despair sorrow sadness
+ pride curiosity excitement love hatred disgust panic terror horror anxiety unease loneliness remorse determination
+ triumph gratitude envy jealousy contempt resentment longing courage confidence frustration satisfaction happiness
+ trepidation foreboding apprehension nostalgia melancholy sympathy rush_of_adrenaline sense_of_wonder sense_of_awe""")
+_MOODS = one_of("""happy sad angry afraid nervous uneasy relieved determined furious ashamed guilty proud hopeful
+ anxious eager scared frightened terrified excited curious grateful jealous worried glad homesick tempted overwhelmed
+ delighted enraged horrified thrilled saddened intrigued resolved compelled disappointed heartbroken""")
 _ADVERB = r"(?:(?:\w+ly|also|then|now|just|still|soon|both|instead|at once|once more|again|finally) )"
 _CLAUSE = r"(?:^|[.!?;:,—–…”()\n*]|--|\b(?i:and|but|as|while|then|so|yet)\b)\s*"
 _YOU = Pattern(
@@ -1427,7 +1432,8 @@ _DECIDED = Pattern(r"(?:have )?(?:already |now |just )?"
 _HEART = Pattern(rf"\b[Yy]our (?:heart|chest|blood|soul|spirits?|stomach|gut|mind|throat)\b [^.!?;:\n]{{0,40}}?"
                     rf"\b(?:with|in|from) (?:\w+ )?(?:{_EMOTIONS})\b")
 _LEAD_IN = Pattern(r"(?:can['’]t help but|cannot help but|manage to|begin to|start to|will not|will|shall) ")
-_FEEL = Pattern(rf"(?:(?:can )?feel|are|grow) (?:(?!\b(?:his|her|their|its|\w+['’]s)\b)[\w,’'-]+ ){{0,6}}?(?:{_EMOTIONS})\b"
+_FEEL = Pattern(rf"(?:(?:can )?feel|are|grow) (?:(?!\b(?:his|her|their|its|\w+['’]s)\b)[\w,’'-]+ ){{0,6}}?"
+                   rf"(?:{_EMOTIONS})\b"
                    rf"|(?:feel|are|grow) {_ADVERB}*(?:a little |very |so |suddenly )?(?:{_MOODS})\b")
 
 
@@ -1514,7 +1520,9 @@ def _acts_later(rest: str, form: str) -> bool:
 
 # invented_name
 
-_NO_NAMES = set("nobody no one none everyone someone anyone anybody somebody will may can the a of and stranger".split())
+_NO_NAMES = set("""
+nobody no one none everyone someone anyone anybody somebody will may can the a of and stranger
+""".split())
 _NO_INVENTIONS = set("""
  i you he she it we they me him her us them your yours my mine his hers its our their a an the this that these those
  there here and but or nor so yet if as when while where who what which why how not no yes then now in on at to from
@@ -1531,8 +1539,8 @@ _NO_INVENTIONS = set("""
 """.split())                                      # function words, titles, the calendar, what is everybody's
 _WORD = Pattern(r"(?<![\w'’ʼ])(?![a-z])[^\W\d_](?:[\w'’ʼ]|-(?=\w))*")
 _ABBREVIATED = Pattern(r"\b(?:Mr|Mrs|Ms|Mme|Mlle|Dr|St|Capt|Lt|Sgt|Col|Gen|Prof|Rev|Fr|Sr|Jr|Hon|No|[A-Z])\.$")
-_ENDINGS = """s es ish an ans ian ians ean eans ese er ers ite ites man men woman women folk son sson dottir sdottir ic i n ns e
- a o y um us ia land mark born made""".split()       # of nationalities, plurals, the folk of a place
+_ENDINGS = """s es ish an ans ian ians ean eans ese er ers ite ites man men woman women folk son sson dottir sdottir
+ ic i n ns e a o y um us ia land mark born made""".split()       # of nationalities, plurals, the folk of a place
 
 
 def invented_names(telling: Telling) -> list:
@@ -1640,8 +1648,8 @@ def bad_tags(telling: Telling) -> list:
     return re.findall(r"\[.{0,60}|\S*\].{0,20}|\bFACTS?:.{0,40}", telling.untagged)
 
 
-_LABELS = one_of("""Location Recent_events Established_facts Companions Companions_present Active_quest Fortune Player Scene
- Setting Narrator Narration Title Response Output Prose Description Assistant User System""")
+_LABELS = one_of("""Location Recent_events Established_facts Companions Companions_present Active_quest Fortune Player
+ Scene Setting Narrator Narration Title Response Output Prose Description Assistant User System""")
 _STRUCTURE = Pattern(r"^(?:" + "|".join([          # what begins a line
     r"\s*(?:\{.*|\[\s*[{\"].*)",                    # JSON
     r"```.*|#{1,6} .*|\*\*[^*\n]{1,60}\*\*:?\s*$|(?:-{3,}|\*{3,}|={3,})\s*$",   # fences, headings, rules
@@ -1652,15 +1660,18 @@ _STRUCTURE = Pattern(r"^(?:" + "|".join([          # what begins a line
 ]) + ")", re.M)
 _TOKENS = Pattern(r"<\|.{0,20}|\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<[be]os>|</?think>"
                      r"|\"\w+\"\s*:\s*[\"\[{].{0,30}")      # of chat templates, and of JSON
-_TASK_WORDS = """narrator master model describe narrate continue provide scene description narration prose story response
- passage context canon facts events rules details character prompt let""".split()
+_TASK_WORDS = """narrator master model describe narrate continue provide scene description narration prose story
+ response passage context canon facts events rules details character prompt let""".split()
 _TASK = Pattern("|".join([                       # talk about the task
     r"\b[Aa]s (?:the|your|an?) (?:narrator|dungeon master|game master|AI|language model)\b.{0,30}",
-    r"\b(?:I|we) (?:(?:will|shall|can|cannot) (?:now )?|can['’]t )(?:describe|narrate|continue|provide|set the scene)\b.{0,30}",
+    r"\b(?:I|we) (?:(?:will|shall|can|cannot) (?:now )?|can['’]t )"
+    r"(?:describe|narrate|continue|provide|set the scene)\b.{0,30}",
     r"\bI['’]ll (?:now )?(?:describe|narrate|continue|set the scene)\b.{0,30}",
-    r"\bhere(?: is|['’]s) (?:the|a|your|my) (?:scene|description|narration|prose|story|response|continuation|passage)\b.{0,30}",
+    r"\bhere(?: is|['’]s) (?:the|a|your|my) "
+    r"(?:scene|description|narration|prose|story|response|continuation|passage)\b.{0,30}",
     r"\bthe scene as it is now\b|\bdescribe the scene\b|\bin this scene\b|\bend of (?:the )?(?:scene|narration)\b",
-    r"\b(?:based on|according to|from) the (?:established facts|context|canon|canon log|recent events|rules|details)\b.{0,30}",
+    r"\b(?:based on|according to|from) the "
+    r"(?:established facts|context|canon|canon log|recent events|rules|details)\b.{0,30}",
     r"\b(?:canon log|(?:provided|given) context|context (?:provided|given)|player character|system prompt)\b.{0,30}",
     r"\blet me know (?:if|what|how)\b.{0,30}|\bwould you like (?:me )?to (?:continue|know)\b.{0,30}",
 ]), re.I)
@@ -2197,8 +2208,9 @@ class Candidate:
             for rule in rules:
                 found = rule.broken(record, self)
                 if found and rule in EVIDENCE_RULES:        # each bad range by itself: the first may be sound
-                    self.faults += [Fault(rule.model, rule.operator.format(_range(one)), record_label(self.family, record, one))
-                                    for one in found]
+                    self.faults += [
+                        Fault(rule.model, rule.operator.format(_range(one)), record_label(self.family, record, one))
+                        for one in found]
                 elif found:
                     self.faults.append(Fault(rule.model, rule.operator.format(_found(found)), label))
 
@@ -2610,7 +2622,8 @@ def table(columns: dict) -> str:
     lines = [["", *columns]]
     lines += [[name, *(rows.get(name, unbroken[column]) for column, rows in columns.items())] for name in names]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    return "\n".join("  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines)
+    rows = ([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])] for first, *others in lines)
+    return "\n".join("  ".join(row).rstrip() for row in rows)
 
 
 class Turn(NamedTuple):
@@ -2721,7 +2734,8 @@ def _by_name(raw: str, key: str) -> dict:
 
 REPORT_HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Replay of {{name}}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
 <style>
 :root { color-scheme: light dark; --line: #8884; --old: #c0392b33; --new: #27ae6033 }
 body { font: 1rem/1.55 Georgia, serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem }
@@ -2753,7 +2767,8 @@ for (const button of document.querySelectorAll("button")) button.onclick = () =>
 </script>
 """
 REPORT_TURN = """<article class="{{' '.join(kinds)}}">
-<details><summary class="facts">{{ts}} · {{model}} · {{', '.join(kinds) or 'same'}}</summary><pre>{{digest}}</pre></details>
+<details><summary class="facts">{{ts}} · {{model}} · {{', '.join(kinds) or 'same'}}</summary>
+<pre>{{digest}}</pre></details>
 <div class="pair">
 % for side, words in (("old", old), ("new", new)):
 <div>\\\\
@@ -2803,7 +2818,8 @@ class Report:
 
 def _told(record: dict) -> str:
     text = record["response"] if record["ok"] else f"({record.get('error', 'failed')})"
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", "\ufffd", text)     # what would steer the page
+    steering = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+    return re.sub(steering, "\ufffd", text)          # or a text would turn the page around
 
 
 def _price(record: dict, change: dict | None) -> str:
@@ -3082,11 +3098,13 @@ def parse_arguments(argv: list | None) -> argparse.Namespace:
     auditor.add_argument("file", help="a call log")
     auditor.add_argument("--show", action="store_true", help="list what broke a law")
     auditor.set_defaults(run=run_audit)
-    player = commands.add_parser("replay", help="send a log's calls again; each answer is a log line on standard output")
+    player = commands.add_parser("replay",
+                                 help="send a log's calls again; each answer is a log line on standard output")
     player.add_argument("file", help="a call log")
     player.add_argument("--model", nargs="+", action="extend", metavar="MODEL", help="to whom (default: as logged)")
     player.add_argument("--render", action="store_true", help="make digest and prompt anew from the logged canon log")
-    player.add_argument("--prompt", metavar="FILE", help="with this system prompt instead of narrator.md; implies --render")
+    player.add_argument("--prompt", metavar="FILE",
+                        help="with this system prompt instead of narrator.md; implies --render")
     player.add_argument("--role", choices=ROLES, help="only this role's calls")
     player.add_argument("--limit", type=_count_argument, metavar="N", help="only the first N calls")
     player.add_argument("-o", "--output", metavar="FILE", help="a page with the old and the new answers side by side")
@@ -3152,8 +3170,8 @@ def run_notary(arguments: argparse.Namespace) -> int:
             except NarratorError as error:
                 progress.interrupt(f"{family} failed: {by_line(error, lines)}", *getattr(error, "issues", []))
             except KeyboardInterrupt:
-                progress.interrupt("interrupted" + ("; what was accepted is in the call log, and the same command goes on"
-                                                    " from there" if kept else ""))
+                goes_on = "; what was accepted is in the call log, and the same command goes on from there"
+                progress.interrupt("interrupted" + (goes_on if kept else ""))
                 raise
         output.write(utf8(json.dumps(artifacts, indent=1, ensure_ascii=False)) + b"\n")
     progress.end()
@@ -3161,7 +3179,10 @@ def run_notary(arguments: argparse.Namespace) -> int:
 
 
 def read_transcript(path: Path, party: str | None) -> tuple:
-    """The transcript in a file, JSON or plain text, and of the latter each unit's line. Raises InputError, SettingError."""
+    """The transcript in a file, JSON or plain text, and of the latter each unit's line.
+
+    Raises InputError, SettingError.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -3299,7 +3320,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
     tallies = audit(arguments.file, show)
     if not tallies:
         raise SettingError(f"{arguments.file} has no narrations")
-    print_text(table({name: {"narrations": str(tally.calls), **tally.rows()} for name, tally in tallies.items()}) + "\n")
+    columns = {name: {"narrations": str(tally.calls), **tally.rows()} for name, tally in tallies.items()}
+    print_text(table(columns) + "\n")
     return 0
 
 
@@ -3316,7 +3338,11 @@ def print_text(text: str) -> None:
 def run_replay(arguments: argparse.Namespace) -> int:
     """Replay, then say how the models compare; 1 when a call failed, 130 when interrupted, with what was done."""
     check_settings()
-    prompt = read_prompt(arguments.prompt) if arguments.prompt else system_prompt("narrator") if arguments.render else None
+    prompt = None
+    if arguments.prompt:
+        prompt = read_prompt(arguments.prompt)
+    elif arguments.render:
+        prompt = system_prompt("narrator")
     models = arguments.model or [UNDERSTUDY if arguments.understudy else None]
     roles = [arguments.role] if arguments.role else list(ROLES)
     limit = count_calls(arguments, prompt, roles)
@@ -3364,7 +3390,8 @@ class Comparison:
     def finish(self, page: BinaryIO | None) -> None:
         self.progress.end()
         totals = table({
-            **{name: {"calls": str(one.calls), "same as before": "-", **one.rows()} for name, one in self.before.items()},
+            **{name: {"calls": str(one.calls), "same as before": "-", **one.rows()}
+               for name, one in self.before.items()},
             **{name: {"calls": str(one.calls), "same as before": str(one.same), **one.rows()}
                for name, one in self.after.items()}})
         say(f"replayed\n{totals}")
