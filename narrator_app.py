@@ -627,8 +627,9 @@ def _append(path: str, line: bytes) -> None:
 
 def _open_log(path: str) -> int:
     """The log's descriptor; a named pipe must have its reader."""
-    if os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
-        return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISFIFO(os.stat(path).st_mode):
+            return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
 
 
@@ -965,11 +966,15 @@ class DeadlineReader(io.RawIOBase):
             self.raw.close()                        # at once: Ollama then stops generating
             self.connection.close()
             raise
-        self.connection.settimeout(self._left())
+        usual = self.connection.gettimeout()        # mostly about right: many system calls cost more than one read
+        while (left := self._left()) > usual - 0.05:
+            with contextlib.suppress(TimeoutError):
+                return self.connection.recv_into(buffer)
+        self.connection.settimeout(left)
         try:
-            return self.raw.readinto(buffer)
-        finally:                                    # what is sent next has a time of its own
-            self.connection.settimeout(SEND_SECONDS)
+            return self.connection.recv_into(buffer)
+        finally:
+            self.connection.settimeout(usual)
 
     def _left(self) -> float:
         left = self.ends - time.monotonic()
@@ -1263,7 +1268,10 @@ def find_broken_laws(canon_log: dict, prose: str, done_reason: str | None) -> li
 
 
 class Pattern:
-    """A regular expression that is compiled when it is first asked for anything: a start needs none of them."""
+    """A regular expression that is compiled when it is first asked for anything: a start needs none of them.
+
+    Those that look at every character begin with a set and look behind only then: `re` skips to a set's members fast.
+    """
 
     def __init__(self, pattern: str, flags: int = 0):
         self.pattern, self.flags = pattern, flags
@@ -1276,11 +1284,11 @@ class Pattern:
 
 
 _FACT_TAG = Pattern(r"\[FACT:\s*([^\[\]]*[^\[\]\s])\s*\]")
-_SPEECH = Pattern("|".join([                     # what somebody says, or has written or sung
-    r'"[^"\n]*(?:"|$)|“[^”\n]*(?:”|$)|«[^»\n]*(?:»|$)|^[—–] .*$',
-    r"(?<!\w)['‘](?=\w)[^\n]{0,400}?[.,!?…—]['’](?!\w)",
-    r"\*[^*\n]* [^*\n]*\*|:\n+[^\n]+(?:\n[^\n]+)*",
-]), re.M)
+_SPEECH = Pattern(r"""["“«—–'‘*:](?:""" + "|".join([       # what somebody says, or has written or sung
+    r'(?<=")[^"\n]*(?:"|$)|(?<=“)[^”\n]*(?:”|$)|(?<=«)[^»\n]*(?:»|$)|(?<=^[—–]) .*$',
+    r"(?<=['‘])(?<!\w.)(?=\w)[^\n]{0,400}?[.,!?…—]['’](?!\w)",
+    r"(?<=\*)[^*\n]* [^*\n]*\*|(?<=:)\n+[^\n]+(?:\n[^\n]+)*",
+]) + ")", re.M)
 
 
 class Telling:
@@ -1538,7 +1546,7 @@ _NO_INVENTIONS = set("""
  autumn common elf elves elven elvish dwarf dwarves dwarven dwarvish orc orcs orcish goblin halfling human english
  latin ok tv o oh ah
 """.split())                                      # function words, titles, the calendar, what is everybody's
-_WORD = Pattern(r"(?<![\w'’ʼ])(?![a-z])[^\W\d_](?:[\w'’ʼ]|-(?=\w))*")
+_WORD = Pattern(r"[^\W\d_a-z](?<![\w'’ʼ].)(?:[\w'’ʼ]|-(?=\w))*")
 _ABBREVIATED = Pattern(r"\b(?:Mr|Mrs|Ms|Mme|Mlle|Dr|St|Capt|Lt|Sgt|Col|Gen|Prof|Rev|Fr|Sr|Jr|Hon|No|[A-Z])\.$")
 _ENDINGS = """s es ish an ans ian ians ean eans ese er ers ite ites man men woman women folk son sson dottir sdottir
  ic i n ns e a o y um us ia land mark born made""".split()       # of nationalities, plurals, the folk of a place
@@ -1644,7 +1652,7 @@ def _same(one: frozenset, other: frozenset) -> bool:
 
 def bad_tags(telling: Telling) -> list:
     """Brackets and FACT labels that are left when the sound tags are out."""
-    if not re.search(r"[][]|FACT", telling.untagged):       # a quick no
+    if not any(mark in telling.untagged for mark in ("[", "]", "FACT")):     # a quick no
         return []
     return re.findall(r"\[.{0,60}|\S*\].{0,20}|\bFACTS?:.{0,40}", telling.untagged)
 
@@ -1691,9 +1699,9 @@ def unprosaic(telling: Telling) -> list:
 # not_second_person
 
 _YOU_AT_ALL = Pattern(r"\b(?:you|your|yours|yourself|yourselves)\b", re.I)
-_I_AM = Pattern(r"\bI(?:['’](?:m|ll|ve|d)\b| [a-z]\w*)[^.!?\n]{0,30}")
-_MINE = Pattern(rf"{_I_AM.pattern}|\b(?:[Mm]y(?! (?:lord|lady|liege|dear|love|god|word))|[Mm]e|[Mm]yself)\b"
-                   r"[^.!?\n]{0,30}")
+_I_AM = Pattern(r"I(?<!\w.)(?:['’](?:m|ll|ve|d)\b| [a-z]\w*)[^.!?\n]{0,30}")
+_MINE = Pattern(r"[IMm](?<!\w.)(?:(?<=I)(?:['’](?:m|ll|ve|d)\b| [a-z]\w*)"
+                r"|(?<!I)(?:y(?! (?:lord|lady|liege|dear|love|god|word))|e|yself)\b)[^.!?\n]{0,30}")
 _SAID = Pattern(r"\b(?:says?|said|asks?|asked|calls?|adds?|repl(?:y|ies)|tells?|cry|cries"
                    r"|(?:mutter|whisper|murmur|remark|growl|repeat|announce)s?)\b")
 
@@ -1716,7 +1724,7 @@ def other_person(telling: Telling) -> list:
 
 # too_long
 
-_SENTENCE_END = Pattern(r"(?<=[.!?…])[\"”’'»)*_]*(?=\s)\s+|\n\s*\n|\n")
+_SENTENCE_END = Pattern(r"[.!?…\n](?:(?<=\n)(?:\s*\n)?|(?<!\n)[\"”’'»)*_]*\s+)")
 
 
 def overlong(telling: Telling) -> list:
@@ -1729,11 +1737,10 @@ def split_sentences(text: str) -> list:
     """The sentences; what a speaker asks or cries is not over before the words that say who did."""
     sentences, start = [], 0
     for match in _SENTENCE_END.finditer(text):
-        if "\n" not in match[0] and not _is_over(text[max(start, match.start() - 8):match.start()], match[0],
-                                                 text[match.end():match.end() + 80]):
-            continue
-        sentences.append(text[start:match.start()])
-        start = match.end()
+        end, after = match.start() + (match[0][0] != "\n"), match.end()
+        if "\n" in match[0] or _is_over(text[max(start, end - 8):end], text[end:after], text[after:after + 80]):
+            sentences.append(text[start:end])
+            start = after
     return [sentence for sentence in [*sentences, text[start:]] if _SAYS_SOMETHING.search(sentence)]
 
 
@@ -3513,6 +3520,7 @@ class Handler(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
     default_request_version = "HTTP/1.0"            # even what is no HTTP gets an answer with a status
     disable_nagle_algorithm = True
+    timeout = SEND_SECONDS                          # of one read or write
     wbufsize = -1                                   # head and body in one packet
     error_content_type = "application/json"
     error_message_format = '{"detail": {"request_error": "%(explain)s"}}'
