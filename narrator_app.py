@@ -55,6 +55,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -3467,13 +3468,13 @@ def greet(host: str, port: int) -> None:
 class Server(socketserver.ThreadingMixIn, WSGIServer):
     """A thread a connection; stopping waits for calls, never for clients that say nothing."""
 
-    daemon_threads = False
     request_queue_size = 1024
     allow_reuse_address = os.name != "nt"           # there it would let two servers share a port
 
     def __init__(self, address: tuple, handler: type):
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.connections, self.stopping = set(), False
+        self.threads = ThreadPoolExecutor(max_workers=65536)    # nobody ever waits for one; idle ones are used again
         super().__init__(address, handler)
         self.set_app(app)
 
@@ -3494,11 +3495,16 @@ class Server(socketserver.ThreadingMixIn, WSGIServer):
 
     def process_request(self, request, client_address):
         self.connections.add(request)
-        super().process_request(request, client_address)
+        self.threads.submit(self.process_request_thread, request, client_address)
 
     def shutdown_request(self, request):
         self.connections.discard(request)
         super().shutdown_request(request)
+
+    def server_close(self):
+        """Returns when every connection is done."""
+        super().server_close()
+        self.threads.shutdown()
 
     def stop(self):
         """Take no more connections and read nothing more; whoever is being answered still gets the answer."""
