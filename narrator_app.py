@@ -53,7 +53,6 @@ import tempfile
 import threading
 import time
 import traceback
-import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
@@ -569,7 +568,7 @@ def logged_call(role: str, sink=None, record: dict | None = None, **about):
     """
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     record = {} if record is None else record
-    record.update({"ts": now, "id": uuid.uuid4().hex, "role": role, **about})
+    record.update({"ts": now, "id": f"{random.getrandbits(128):032x}", "role": role, **about})
     started = time.perf_counter()
     try:
         yield record
@@ -1197,7 +1196,7 @@ class Understudy(HTTPAdapter):
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(understudy_weights())
         parameters.n_ctx, parameters.n_parallel, parameters.verbosity = UNDERSTUDY_CONTEXT, 1, -1
-        parameters.api_keys, parameters.ui = [uuid.uuid4().hex], False     # it listens on a port nobody is to use
+        parameters.api_keys, parameters.ui = [os.urandom(16).hex()], False     # it listens on a port nobody is to use
         return xllamacpp.Server(parameters)
 
 
