@@ -2198,14 +2198,10 @@ class Candidate:
     def __init__(self, family: str, chunk: Chunk, raw: str, done_reason: str | None):
         self.family, self.chunk, self.source = family, chunk, chunk.source
         self.records, self.faults, self._holder_faults = [], [], {}
-        written = self._parse(raw, done_reason)
-        labels = []
-        for record in written[:MAX_JUDGED]:
-            label = record_label(family, record)
-            if not self._misshapen(record, label):
-                self.records.append(adapt(record, self.source))
-                labels.append(label)
-        self._judge(labels)
+        written = self._parse(raw, done_reason)[:MAX_JUDGED]
+        sound = [record for record in written if not self._misshapen(record)]
+        self.records += [adapt(record, self.source) for record in sound]
+        self._judge(sound)
 
     @property
     def issues(self) -> list:
@@ -2230,19 +2226,20 @@ class Candidate:
             self.faults.append(Fault(f"there are at most {MAX_RECORDS} records", f"{len(records)} records"))
         return records if isinstance(records, list) else []
 
-    def _misshapen(self, record, label: str) -> bool:
+    def _misshapen(self, record) -> bool:
         """Whether the record breaks its schema; each field that does is a fault."""
         errors = list(itertools.islice(record_validator(self.family).iter_errors(record), 50))
         fields = record_fields(self.family)
         for error in errors:
             name = next(iter(error.absolute_path), None)
             shape = field_shape(name, fields[name]) if name else f"a record has exactly the keys {', '.join(fields)}"
-            self.faults.append(Fault(shape, f"{_json_path(error)[2:] or 'record'} {_explain(error)}", label))
+            where = _json_path(error)[2:] or "record"
+            self.faults.append(Fault(shape, f"{where} {_explain(error)}", record_label(self.family, record)))
         return bool(errors)
 
-    def _judge(self, labels: list) -> None:
+    def _judge(self, written: list) -> None:
         rules = [*EVIDENCE_RULES, *TEXT_RULES, *FAMILIES[self.family]["rules"]]
-        for record, label in zip(self.records, labels, strict=True):
+        for record, as_written in zip(self.records, written, strict=True):
             for rule in rules:
                 found = rule.broken(record, self)
                 if found and rule in EVIDENCE_RULES:        # each bad range by itself: the first may be sound
@@ -2250,6 +2247,7 @@ class Candidate:
                         Fault(rule.model, rule.operator.format(_range(one)), record_label(self.family, record, one))
                         for one in found]
                 elif found:
+                    label = record_label(self.family, as_written)
                     self.faults.append(Fault(rule.model, rule.operator.format(_found(found)), label))
 
     # What the rules ask
