@@ -628,6 +628,46 @@ def test_a_fault_says_what_is_wanted(change, words):
         n.read_input(json.dumps({**CANON_LOG, **change}).encode(), n.canon_log_validator(), "canon_log")
 
 
+def subschemas(schema):
+    """Every schema in a schema file."""
+    if isinstance(schema, dict):
+        yield from [schema] if "type" in schema or "const" in schema else []
+        for part in schema.values():
+            yield from subschemas(part)
+
+
+ODD_VALUES = ["", " ", "\u2003", "\n", "a", "cast", "lost", "unknown", "龍" * 120, "a" * 121, "a" * 240, "a" * 241, "a" * 500,
+              "a" * 501, "a" * 20_001, "\ud800", 0, 1, -1, 9, 10, 100, 101, -100, -101, 2**70, 1.0, 1.5, True, False, None,
+              [], ["a"], {}, {"a": 1}]
+
+
+@pytest.mark.parametrize("name", ["canon-log.schema.json", "notary.schema.json"])
+def test_a_quick_yes_is_never_said_to_what_jsonschema_refuses(name):
+    import jsonschema
+    said = 0
+    for schema in subschemas(n.read_schema(name)):
+        for value in filter(n.quick_yes(schema), ODD_VALUES):
+            assert jsonschema.Draft202012Validator(schema).is_valid(value), (schema, value)
+            said += 1
+    assert said > 50
+
+
+@pytest.mark.parametrize(("schema", "value", "quick"), [
+    ({"type": "string", "maxLength": 3, "pattern": r"\S"}, "abc", True),
+    ({"type": ["string", "null"], "maxLength": 3}, None, True),
+    ({"type": "string", "enum": ["a", "b"]}, "b", True),
+    ({"type": "integer", "minimum": 1}, 1, True),
+    ({"type": ["boolean", "null"]}, False, True),
+    ({"type": "integer"}, 12.0, False),
+    ({"type": "string", "format": "email"}, "abc", False),
+    ({"const": 1}, 1, False),
+    ({"type": "array"}, [], False),
+])
+def test_a_quick_yes_is_for_plain_texts_and_numbers_and_jsonschema_judges_the_rest(schema, value, quick):
+    assert n.quick_yes(schema)(value) is quick
+    assert list(n.compile_schema({"properties": {"a": schema}}).iter_errors({"a": value})) == []
+
+
 def test_the_schema_is_sound_and_flat():
     import jsonschema
     schema = n.read_schema("canon-log.schema.json")
