@@ -187,13 +187,19 @@ def real_ollama():
 
 
 @pytest.fixture
-def service():
-    """The app on its own server, in this process; the port."""
+def server():
+    """The app on its own server, in this process."""
     server = n.Server(("127.0.0.1", 0), n.Handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield server.server_port
+    yield server
     server.stop()
     server.server_close()
+
+
+@pytest.fixture
+def service(server):
+    """The port of the app on its own server."""
+    return server.server_port
 
 
 def ask(port, method="POST", path="/dm/narrate", body=None, headers=None):
@@ -3208,8 +3214,8 @@ def test_a_client_that_leaves_stops_the_understudy(understudy, call_log, monkeyp
     assert call_log()[0]["error"] == "the client left"
 
 
-def test_a_client_that_does_not_read_holds_nobody(service, raw_ollama, call_log, monkeypatch):
-    monkeypatch.setattr(n, "SEND_SECONDS", 0.2)
+def test_a_client_that_does_not_read_holds_nobody(server, service, raw_ollama, call_log, monkeypatch):
+    monkeypatch.setattr(n.Handler, "timeout", 0.2)
 
     def flood(connection, ended):
         connection.recv(65536)
@@ -3221,7 +3227,7 @@ def test_a_client_that_does_not_read_holds_nobody(service, raw_ollama, call_log,
     connection, read = open_stream(service)
     wait_until(call_log)
     assert call_log()[0]["error"] in ("the client left", "Ollama's answer is larger than 4 MiB")
-    wait_until(lambda: not any(thread.name.endswith("(process_request_thread)") for thread in threading.enumerate()))
+    wait_until(lambda: not server.connections)
     read.close()
     connection.close()
 
