@@ -658,10 +658,24 @@ def test_a_quick_yes_is_never_said_to_what_jsonschema_refuses(name):
     assert said > 50
 
 
+@pytest.mark.parametrize(("schema", "value"), [
+    ({"type": "boolean", "enum": [1]}, True),
+    ({"type": "integer", "enum": [True]}, 1),
+    ({"type": "string", "enum": []}, "a"),
+    ({"type": "integer"}, True),
+    ({"type": "string"}, None),
+])
+def test_a_quick_yes_takes_no_value_for_another(schema, value):
+    assert not n.quick_yes(schema)(value)
+
+
 @pytest.mark.parametrize(("schema", "value", "quick"), [
     ({"type": "string", "maxLength": 3, "pattern": r"\S"}, "abc", True),
     ({"type": ["string", "null"], "maxLength": 3}, None, True),
     ({"type": "string", "enum": ["a", "b"]}, "b", True),
+    (True, "anything", False),
+    ({"type": "integer", "enum": [0, 1]}, 1, False),
+    ({"type": ["string", "null"], "pattern": "("}, None, True),
     ({"type": "integer", "minimum": 1}, 1, True),
     ({"type": ["boolean", "null"]}, False, True),
     ({"type": "integer"}, 12.0, False),
@@ -3642,6 +3656,32 @@ def test_nobody_delays_anybody(service, real_ollama, call_log, monkeypatch):
         found = list(pool.map(lambda _: ask(service, body=SMALL_LOG), range(40)))
     assert found == [(200, {"prose": PROSE})] * 40
     assert len(call_log()) == 40
+
+
+def test_a_thread_takes_the_next_connection_and_ends_when_none_comes(server, service, monkeypatch):
+    seen = []
+    monkeypatch.setattr(n, "service_health", lambda: seen.append(threading.current_thread()) or {"status": "ok"})
+    for _ in range(3):
+        assert ask(service, "GET", "/health")[0] == 200
+        wait_until(lambda: server.idle)             # it waits for the next one
+    assert len(set(seen)) == 1
+    monkeypatch.setattr(n, "IDLE_SECONDS", 0)
+    assert ask(service, "GET", "/health")[0] == 200
+    wait_until(lambda: not seen[0].is_alive())
+    assert server.idle == []
+    assert ask(service, "GET", "/health")[0] == 200
+    assert len(set(seen)) == 2
+
+
+def test_a_connection_given_to_a_thread_that_is_just_giving_up_is_served(server, monkeypatch):
+    monkeypatch.setattr(n, "IDLE_SECONDS", 0)
+    mailbox = types.SimpleNamespace(get=lambda timeout=None: ("taken", "in this moment") if timeout is None else empty())
+
+    def empty():
+        server.idle.pop()                           # as process_request() does between the two
+        raise n.queue.Empty
+
+    assert server.next_connection(mailbox) == ("taken", "in this moment")
 
 
 def test_a_client_that_leaves_loses_nothing_of_the_log(service, real_ollama, call_log, monkeypatch):
