@@ -3539,10 +3539,8 @@ class Server(socketserver.ThreadingMixIn, WSGIServer):
     def next_connection(self, mailbox: queue.SimpleQueue):
         """What process_request() puts there; None when that is nothing for a while, or the server stops."""
         self.idle.append(mailbox)
-        if self.stopping:
-            return None
         with contextlib.suppress(queue.Empty):
-            return mailbox.get(timeout=IDLE_SECONDS)
+            return mailbox.get(timeout=0 if self.stopping else IDLE_SECONDS)
         with contextlib.suppress(ValueError):
             self.idle.remove(mailbox)
             return None

@@ -3673,15 +3673,19 @@ def test_a_thread_takes_the_next_connection_and_ends_when_none_comes(server, ser
     assert len(set(seen)) == 2
 
 
-def test_a_connection_given_to_a_thread_that_is_just_giving_up_is_served(server, monkeypatch):
+@pytest.mark.parametrize("stopping", [False, True])
+def test_a_connection_given_to_a_thread_that_is_just_giving_up_is_served(stopping, server, monkeypatch):
     monkeypatch.setattr(n, "IDLE_SECONDS", 0)
-    mailbox = types.SimpleNamespace(get=lambda timeout=None: ("taken", "in this moment") if timeout is None else empty())
+    monkeypatch.setattr(server, "stopping", stopping)
 
-    def empty():
-        server.idle.pop()                           # as process_request() does between the two
-        raise n.queue.Empty
+    class Mailbox(list):
+        def get(self, timeout=None):
+            if timeout is None:
+                return self[0]
+            server.idle.pop().append("taken in this very moment")       # as process_request() may do
+            raise n.queue.Empty
 
-    assert server.next_connection(mailbox) == ("taken", "in this moment")
+    assert server.next_connection(Mailbox()) == "taken in this very moment"
 
 
 def test_a_client_that_leaves_loses_nothing_of_the_log(service, real_ollama, call_log, monkeypatch):
