@@ -994,7 +994,7 @@ class DeadlineReader(io.RawIOBase):
             self.raw.close()                        # at once: Ollama then stops generating
             self.connection.close()
             raise
-        usual = self.connection.gettimeout()        # mostly about right: many system calls cost more than one read
+        usual = self.connection.gettimeout()        # mostly right as it is, and setting it costs as much as a read
         while (left := self._left()) > usual - 0.05:
             with contextlib.suppress(TimeoutError):
                 return self.connection.recv_into(buffer)
@@ -1465,13 +1465,13 @@ _YOU = Pattern(
     rf"(?:{_CLAUSE}|\b(?i:only|not until) [^.!?;:\n”]{{0,40}}?\bdo )"
     rf"((?i:you)(?: and (?:the )?[A-Z]\w+)?|I)( |['’]re |['’]ll |['’]ve )({_ADVERB}*)([^.!?;:\n”—]*)", re.M)
 _DECIDED = Pattern(r"(?:have )?(?:already |now |just )?"
-                      r"(?:decided|chosen|resolved|agreed|sworn|vowed|made up (?:your|my) mind)\b")
+                   r"(?:decided|chosen|resolved|agreed|sworn|vowed|made up (?:your|my) mind)\b")
 _HEART = Pattern(rf"\b[Yy]our (?:heart|chest|blood|soul|spirits?|stomach|gut|mind|throat)\b [^.!?;:\n]{{0,40}}?"
-                    rf"\b(?:with|in|from) (?:\w+ )?(?:{_EMOTIONS})\b")
+                 rf"\b(?:with|in|from) (?:\w+ )?(?:{_EMOTIONS})\b")
 _LEAD_IN = Pattern(r"(?:can['’]t help but|cannot help but|manage to|begin to|start to|will not|will|shall) ")
 _FEEL = Pattern(rf"(?:(?:can )?feel|are|grow) (?:(?!\b(?:his|her|their|its|\w+['’]s)\b)[\w,’'-]+ ){{0,6}}?"
-                   rf"(?:{_EMOTIONS})\b"
-                   rf"|(?:feel|are|grow) {_ADVERB}*(?:a little |very |so |suddenly )?(?:{_MOODS})\b")
+                rf"(?:{_EMOTIONS})\b"
+                rf"|(?:feel|are|grow) {_ADVERB}*(?:a little |very |so |suddenly )?(?:{_MOODS})\b")
 
 
 def _ing(verb: str) -> str:
@@ -1696,7 +1696,7 @@ _STRUCTURE = Pattern(r"^(?:" + "|".join([          # what begins a line
     r"\W?(?:Note|OOC|N\.B\.|Word count)\b\W.{0,40}",
 ]) + ")", re.M)
 _TOKENS = Pattern(r"<\|.{0,20}|\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<[be]os>|</?think>"
-                     r"|\"\w+\"\s*:\s*[\"\[{].{0,30}")      # of chat templates, and of JSON
+                  r"|\"\w+\"\s*:\s*[\"\[{].{0,30}")      # of chat templates, and of JSON
 _TASK_WORDS = """narrator master model describe narrate continue provide scene description narration prose story
  response passage context canon facts events rules details character prompt let""".split()
 _TASK = Pattern("|".join([                       # talk about the task
@@ -1731,7 +1731,7 @@ _I_AM = Pattern(r"I(?<!\w.)(?:['’](?:m|ll|ve|d)\b| [a-z]\w*)[^.!?\n]{0,30}")
 _MINE = Pattern(r"[IMm](?<!\w.)(?:(?<=I)(?:['’](?:m|ll|ve|d)\b| [a-z]\w*)"
                 r"|(?<!I)(?:y(?! (?:lord|lady|liege|dear|love|god|word))|e|yself)\b)[^.!?\n]{0,30}")
 _SAID = Pattern(r"\b(?:says?|said|asks?|asked|calls?|adds?|repl(?:y|ies)|tells?|cry|cries"
-                   r"|(?:mutter|whisper|murmur|remark|growl|repeat|announce)s?)\b")
+                r"|(?:mutter|whisper|murmur|remark|growl|repeat|announce)s?)\b")
 
 
 def other_person(telling: Telling) -> list:
