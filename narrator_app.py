@@ -1688,10 +1688,10 @@ def bad_tags(telling: Telling) -> list:
 _LABELS = one_of("""Location Recent_events Established_facts Companions Companions_present Active_quest Fortune Player
  Scene Setting Narrator Narration Title Response Output Prose Description Assistant User System""")
 _STRUCTURE = Pattern(r"^(?:" + "|".join([          # what begins a line
-    r"\s*(?:\{.*|\[\s*[{\"].*)",                    # JSON
+    r"[^\S\n]*(?:\{.*|\[\s*[{\"].*)",               # JSON
     r"```.*|#{1,6} .*|\*\*[^*\n]{1,60}\*\*:?\s*$|(?:-{3,}|\*{3,}|={3,})\s*$",   # fences, headings, rules
-    r"\s*[-*•] .*\n\s*[-*•] .*|\s*1[.)] .*",        # lists
-    rf"\W*(?:{_LABELS})\b\W{{0,4}}:.{{0,40}}",
+    r"[^\S\n]*(?:[-*•] .*\n\s*[-*•] .*|1[.)] .*)",   # lists
+    rf"[^\w\n]*(?:{_LABELS})\b\W{{0,4}}:.{{0,40}}",
     r"(?:Sure|Certainly|Of course|Absolutely)[!,.].{0,40}(?:here|scene|narrat|descri|continu).{0,20}",
     r"\W?(?:Note|OOC|N\.B\.|Word count)\b\W.{0,40}",
 ]) + ")", re.M)
