@@ -3540,7 +3540,7 @@ class Server(socketserver.ThreadingMixIn, WSGIServer):
         """What process_request() puts there; None when that is nothing for a while, or the server stops."""
         self.idle.append(mailbox)
         with contextlib.suppress(queue.Empty):
-            return mailbox.get(timeout=0 if self.stopping else IDLE_SECONDS)
+            return mailbox.get(not self.stopping, IDLE_SECONDS)     # timeout=0 would never end on Python 3.10
         with contextlib.suppress(ValueError):
             self.idle.remove(mailbox)
             return None

@@ -3665,7 +3665,7 @@ def test_a_thread_takes_the_next_connection_and_ends_when_none_comes(server, ser
         assert ask(service, "GET", "/health")[0] == 200
         wait_until(lambda: server.idle)             # it waits for the next one
     assert len(set(seen)) == 1
-    monkeypatch.setattr(n, "IDLE_SECONDS", 0)
+    monkeypatch.setattr(n, "IDLE_SECONDS", 0.01)
     assert ask(service, "GET", "/health")[0] == 200
     wait_until(lambda: not seen[0].is_alive())
     assert server.idle == []
@@ -3675,13 +3675,13 @@ def test_a_thread_takes_the_next_connection_and_ends_when_none_comes(server, ser
 
 @pytest.mark.parametrize("stopping", [False, True])
 def test_a_connection_given_to_a_thread_that_is_just_giving_up_is_served(stopping, server, monkeypatch):
-    monkeypatch.setattr(n, "IDLE_SECONDS", 0)
     monkeypatch.setattr(server, "stopping", stopping)
 
     class Mailbox(list):
-        def get(self, timeout=None):
-            if timeout is None:
+        def get(self, *how):
+            if not how:
                 return self[0]
+            assert how == (not stopping, n.IDLE_SECONDS)
             server.idle.pop().append("taken in this very moment")       # as process_request() may do
             raise n.queue.Empty
 
