@@ -3524,10 +3524,9 @@ class Server(socketserver.ThreadingMixIn, WSGIServer):
 
     def process_request(self, request, client_address):
         self.connections.add(request)
-        try:
-            self.idle.pop().put((request, client_address))
-        except IndexError:
-            super().process_request(request, client_address)    # which starts a thread
+        with contextlib.suppress(IndexError):
+            return self.idle.pop().put((request, client_address))
+        return super().process_request(request, client_address)     # which starts a thread
 
     def process_request_thread(self, request, client_address):
         """Serve one connection after the other: starting a thread costs a tenth of what a narration adds."""
