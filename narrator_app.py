@@ -366,11 +366,27 @@ def _why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+def write_bounded(descriptor: int, data: bytes) -> None:
+    """Write it all; where it may be a pipe that nobody reads, TimeoutError is raised after LOG_SECONDS."""
+    may_block = os.name != "nt" and not stat.S_ISREG(os.fstat(descriptor).st_mode)
+    step = select.PIPE_BUF if may_block else len(data)      # so much at once never blocks when select() says so
+    for start in range(0, len(data), step):
+        if may_block and not select.select([], [descriptor], [], LOG_SECONDS)[1]:
+            raise TimeoutError("nobody reads it: set CALL_LOG_PATH to a file")
+        piece = data[start:start + step]
+        while piece:
+            piece = piece[os.write(descriptor, piece):]
+
+
 def say(text: str) -> None:
-    """Tell the operator, on standard error; a closed one must not cost a player the prose."""
+    """Tell the operator, on standard error; one that is closed, or not read, must not cost a player the prose."""
+    text = f"narrator: {text}\n"
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"narrator: {text}\n")
-        sys.stderr.flush()
+        if sys.stderr is sys.__stderr__ and os.name != "nt":
+            write_bounded(sys.stderr.fileno(), utf8(text))
+        else:                                       # somebody took its place; or Windows, whose console reads no bytes
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 # 2. Prompts and digest -------------------------------------------------------
@@ -542,12 +558,14 @@ def _explain(error) -> str:
     if error.validator == "type":
         kinds = [limit] if isinstance(limit, str) else limit
         return "must be " + " or ".join(_KINDS.get(kind, kind) for kind in kinds)
+    if error.validator == "enum":
+        return f"must be one of {', '.join(map(str, limit))}"
     if error.validator == "additionalProperties":
         unknown = ", ".join(repr(shorten(key, 40)) for key in error.instance if key not in keys)
         return f"has keys nobody reads: {shorten(unknown, 90)}; known are {', '.join(keys)}"
     return {
         "const": f"must be {limit!r}",
-        "enum": f"must be one of {limit!r}",
+        "required": f"lacks the key {error.message.partition(' is a required')[0]}",
         "pattern": "must hold something other than white space",
         "maxLength": f"must have at most {limit} characters",
         "maxItems": f"must have at most {limit} items",
@@ -562,10 +580,10 @@ def _explain(error) -> str:
 
 
 @contextlib.contextmanager
-def logged_call(role: str, sink=None, record: dict | None = None, **about):
-    """The record of one model call, to be filled while it runs; written as one line whatever happens (DESIGN §10).
+def logged_call(role: str, record: dict | None = None, path: str | None = None, **about):
+    """The record of one model call, to be filled while it runs; written as one line however it ends (DESIGN §10).
 
-    Without attempts there was no call, and there is no record.
+    Without attempts there was no call, and there is no record. `path` is write_record()'s.
     """
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     record = {} if record is None else record
@@ -580,14 +598,14 @@ def logged_call(role: str, sink=None, record: dict | None = None, **about):
     finally:
         record["latency_ms"] = milliseconds_since(started)
         if record.get("attempts"):
-            (sink or write_record)(record)
+            write_record(record, path)
 
 
 def milliseconds_since(started: float) -> float:
     return round((time.perf_counter() - started) * 1000, 1)
 
 
-LOG_STATE = {"failure": None, "half": False}        # why the last record isn't there; whether half of it is out
+LOG_STATE = {"failure": None, "half": False}        # why the last record isn't there; whether half of it may be out
 _LOG_TURN = threading.Lock()
 
 
@@ -603,11 +621,11 @@ def write_record(record: dict, path: str | None = None) -> None:
         if not _LOG_TURN.acquire(timeout=LOG_SECONDS):
             raise TimeoutError("another record is stuck")
         try:
-            _append(path, line) if path else _write_out(sys.__stdout__.fileno(), line)
+            _append(path, line) if path else _write_out(_stdout(), line)
         finally:
             _LOG_TURN.release()
         LOG_STATE["failure"] = None
-    except (OSError, AttributeError, ValueError) as error:      # the last two: a standard output that isn't there
+    except (OSError, ValueError) as error:          # the latter: a standard output that is closed
         LOG_STATE["failure"] = _why(error)
         say(f"THE CALL LOG CAN'T BE WRITTEN ({_why(error)}). The record: {text}")
 
@@ -629,9 +647,9 @@ def call_log_state() -> str:
     """"ok", or why the log can't be written now."""
     try:
         path = setting("CALL_LOG_PATH")
-        os.close(_open_log(path)) if path else os.fstat(sys.__stdout__.fileno())
+        os.close(_open_log(path)) if path else os.fstat(_stdout())
         return LOG_STATE["failure"] or "ok"
-    except (OSError, AttributeError, ValueError) as error:
+    except (OSError, ValueError) as error:
         return _why(error)
 
 
@@ -640,11 +658,13 @@ def _append(path: str, line: bytes) -> None:
     log = _open_log(path)                           # each time anew: the file may be moved away while we run
     try:
         _lock(log)
-        size = os.fstat(log).st_size                # 0 as well for what isn't a file
+        if not stat.S_ISREG(os.fstat(log).st_mode):
+            return _write_out(log, line)
+        size = os.fstat(log).st_size
         if size and os.lseek(log, size - 1, os.SEEK_SET) >= 0 and os.read(log, 1) != b"\n":
             line = b"\n" + line                     # a crash cut the last line
         try:
-            _write_all(log, line)
+            write_bounded(log, line)
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(log, size)
@@ -677,22 +697,20 @@ def _lock(log: int) -> None:
         time.sleep(0.005)
 
 
-def _write_all(log: int, line: bytes) -> None:
-    while line:
-        line = line[os.write(log, line):]
+def _stdout() -> int:
+    if sys.__stdout__ is None:
+        raise OSError(errno.EBADF, "standard output is closed")
+    return sys.__stdout__.fileno()
 
 
 def _write_out(log: int, line: bytes) -> None:
-    """The line to standard output, where it can be a pipe that nobody reads: that must not stop the service."""
-    is_pipe = os.name != "nt" and not stat.S_ISREG(os.fstat(log).st_mode)
-    step = select.PIPE_BUF if is_pipe else len(line)       # so much at once never blocks when select() says so
-    pieces = [line[start:start + step] for start in range(0, len(line), step)]
-    for piece in ([b"\n", *pieces] if LOG_STATE["half"] else pieces):
-        if is_pipe and not select.select([], [log], [], LOG_SECONDS)[1]:
-            raise TimeoutError("nobody reads standard output; set CALL_LOG_PATH")
+    """The line to standard output, a pipe or a device, which take nothing back: what is half out is ended first."""
+    try:
+        write_bounded(log, b"\n" + line if LOG_STATE["half"] else line)
+        LOG_STATE["half"] = False
+    except OSError:
         LOG_STATE["half"] = True
-        _write_all(log, piece)
-    LOG_STATE["half"] = False
+        raise
 
 
 # 4. Model call ---------------------------------------------------------------
@@ -1266,23 +1284,22 @@ class _Lines(io.RawIOBase):
 
 
 class Law(NamedTuple):
-    """A law of narrator.md: its name, its sentence, and what of a Telling breaks it."""
+    """A law of narrator.md: its name, and what of a Telling breaks it."""
 
     name: str
-    sentence: str
     broken: Callable[["Telling"], list]
 
 
 LAWS = [
-    Law("number", "no digit, and no number word beside a game quantity", lambda t: numbers(t)),
-    Law("plays_player", "the player doesn't decide, speak, feel or act", lambda t: played(t)),
-    Law("invented_name", "no proper noun that is neither canon nor tagged", lambda t: invented_names(t)),
-    Law("redefines_canon", "no fact about who the player is, none that is established", lambda t: redefined(t)),
-    Law("bad_tag", "brackets hold [FACT: something] and nothing else", lambda t: bad_tags(t)),
-    Law("not_prose", "no JSON, headings, lists, labels, template tokens, talk about the task", lambda t: unprosaic(t)),
-    Law("not_second_person", "the player is you, not I, he or she", lambda t: other_person(t)),
-    Law("too_long", "at most 8 sentences and 1,000 characters", lambda t: overlong(t)),
-    Law("cut_off", "the answer ends by itself", lambda t: [t.end] if t.done_reason == "length" else []),
+    Law("number", lambda t: numbers(t)),                  # no digit, and no number word beside a game quantity
+    Law("plays_player", lambda t: played(t)),             # the player doesn't decide, speak, feel or act
+    Law("invented_name", lambda t: invented_names(t)),    # no proper noun that is neither canon nor tagged
+    Law("redefines_canon", lambda t: redefined(t)),       # no fact about who the player is, none that is established
+    Law("bad_tag", lambda t: bad_tags(t)),                # brackets hold [FACT: something] and nothing else
+    Law("not_prose", lambda t: unprosaic(t)),             # no JSON, heading, list, label, token, talk about the task
+    Law("not_second_person", lambda t: other_person(t)),  # the player is you, not I, he or she
+    Law("too_long", lambda t: overlong(t)),               # at most 8 sentences and 1,000 characters
+    Law("cut_off", lambda t: cut_off(t)),                 # the answer ends by itself
 ]
 MAX_SENTENCES = 8
 MAX_PROSE = 1000                                    # characters outside tags
@@ -1695,7 +1712,7 @@ _STRUCTURE = Pattern(r"^(?:" + "|".join([          # what begins a line
     r"(?:Sure|Certainly|Of course|Absolutely)[!,.].{0,40}(?:here|scene|narrat|descri|continu).{0,20}",
     r"\W?(?:Note|OOC|N\.B\.|Word count)\b\W.{0,40}",
 ]) + ")", re.M)
-_TOKENS = Pattern(r"<\|.{0,20}|\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<[be]os>|</?think>"
+_TOKENS = Pattern(r"<\|.{0,20}|\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<[be]os>|</?think(?:ing)?>"
                   r"|\"\w+\"\s*:\s*[\"\[{].{0,30}")      # of chat templates, and of JSON
 _TASK_WORDS = """narrator master model describe narrate continue provide scene description narration prose story
  response passage context canon facts events rules details character prompt let""".split()
@@ -1750,7 +1767,7 @@ def other_person(telling: Telling) -> list:
     return [telling.untagged[:60]] if count >= 3 or (named and count) else []
 
 
-# too_long
+# too_long and cut_off
 
 _SENTENCE_END = Pattern(r"[.!?…\n](?:(?<=\n)(?:\s*\n)?|(?<!\n)[\"”’'»)*_]*\s+)")
 
@@ -1759,6 +1776,10 @@ def overlong(telling: Telling) -> list:
     sentences, length = len(telling.sentences), len(telling.untagged) + telling.unchecked
     found = [f"{sentences} sentences"] if sentences > MAX_SENTENCES else []
     return found + ([f"{length} characters"] if length > MAX_PROSE else [])
+
+
+def cut_off(telling: Telling) -> list:
+    return [telling.end] if telling.done_reason == "length" else []
 
 
 def split_sentences(text: str) -> list:
@@ -2439,7 +2460,7 @@ def record_label(family: str, record, reference: dict | None = None) -> str:
         parts.append(shorten(in_prompt(kind), 20))
     if reference or (isinstance(evidence, list) and evidence and isinstance(evidence[0], dict)):
         parts.append(f"units {_range(reference or evidence[0])}")
-    label = f'"{shorten(in_prompt(name), 40)}"' if isinstance(name, str) else f"a record without a {row['name']}"
+    label = f'"{shorten(in_prompt(name), 40)}"' if isinstance(name, str) else f"a record that names no {row['name']}"
     return f"{label} ({', '.join(parts)})" if parts else label
 
 
@@ -2651,7 +2672,7 @@ def log_records(path: str):
 
 
 def table(columns: dict) -> str:
-    """Text columns side by side, the first with the names of the rows; a row that a column hasn't got is 0.0."""
+    """Text columns side by side, the first with the names of the rows; a law that a column hasn't got wasn't broken."""
     names = list(dict.fromkeys(name for rows in columns.values() for name in rows))
     order = ["narrations", "calls", "same as before", *Tally().rows(), *(f"  {law.name}" for law in LAWS)]
     names.sort(key=order.index)
@@ -2730,8 +2751,7 @@ def replayed(record: dict, old_laws: list, model: str | None, prompt: str | None
     if body["think"] is None:
         del body["think"]
     kept = {key: record[key] for key in ("canon_log", "family", "source_id", "chunk", "fingerprint") if key in record}
-    to_stdout = functools.partial(write_record, path="")
-    with contextlib.suppress(ModelError), logged_call(role, to_stdout, replay_of=record.get("id"), **kept) as new:
+    with contextlib.suppress(ModelError), logged_call(role, path="", replay_of=record.get("id"), **kept) as new:
         send_chat(body, role_timeout(role), new, role == "notary")
         if "canon_log" in record:
             new["laws"] = find_broken_laws(record["canon_log"], new["response"], new["done_reason"])
@@ -2887,7 +2907,7 @@ FAULT = "a fault in the service; what happened stands on its standard error"
 @app.post("/dm/narrate")
 def post_narrate():
     canon_log = read_input(read_body(MAX_CANON_LOG), canon_log_validator(), "canon_log")
-    if "text/event-stream" not in bottle.request.get_header("Accept", "").lower():
+    if "text/event-stream" not in bottle.request.environ.get("HTTP_ACCEPT", "").lower():
         return {"prose": narrate(canon_log)}
     bottle.response.content_type = "text/event-stream; charset=utf-8"
     bottle.response.set_header("Cache-Control", "no-store")
@@ -2985,6 +3005,9 @@ def check_roles() -> None:
     for role in ROLES:
         for check in (role_options, role_timeout, system_prompt):
             check(role)
+    for family in FAMILIES:
+        tokens_left(family_prompt(family))
+        answer_schema(family)
 
 
 def read_body(limit: int) -> bytes:
@@ -3050,10 +3073,10 @@ def check_caller():
     if not is_host_ours(host, environ.get("SERVER_NAME", "")):
         raise RequestError(403, "this Host is not the service's: call it by its address, or allow the page's origin"
                                 " in NARRATOR_ALLOWED_ORIGINS")
-    origin = bottle.request.get_header("Origin")
+    origin = environ.get("HTTP_ORIGIN")             # not get_header(), which fails where it isn't UTF-8
     if origin is not None and not is_origin_allowed(origin, f"{environ['wsgi.url_scheme']}://{host}"):
         raise RequestError(403, "this Origin may not call; name it in NARRATOR_ALLOWED_ORIGINS if it may")
-    if bottle.request.method == "OPTIONS" and bottle.request.get_header("Access-Control-Request-Method"):
+    if bottle.request.method == "OPTIONS" and environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD"):
         raise bottle.HTTPResponse(status=204)
 
 
@@ -3082,9 +3105,10 @@ def allowed_origins() -> list:
 def add_cors_headers():
     """What a browser wants to see before it shows an allowed page the answer."""
     request, response = bottle.request, bottle.response
-    if request.get_header("Origin") is None or response.status_code == 403:
+    origin = request.environ.get("HTTP_ORIGIN")
+    if origin is None or response.status_code == 403:
         return
-    response.set_header("Access-Control-Allow-Origin", request.get_header("Origin"))
+    response.set_header("Access-Control-Allow-Origin", origin)
     response.set_header("Vary", "Origin")
     if request.method == "OPTIONS":
         response.set_header("Access-Control-Allow-Methods", "GET, POST")
@@ -3104,6 +3128,8 @@ app.default_error_handler = error_as_json
 def main(argv: list | None = None) -> int:
     """Do what the command line says; the exit status."""
     arguments = parse_arguments(argv)
+    with contextlib.suppress(ValueError):           # not in the main thread
+        signal.signal(signal.SIGTERM, signal.default_int_handler)       # ends a command as Ctrl-C does: with its record
     try:
         if arguments.understudy:
             use_understudy()
@@ -3123,7 +3149,8 @@ def parse_arguments(argv: list | None) -> argparse.Namespace:
     parser.add_argument("--understudy", **understudy)
     parser.set_defaults(run=run_service)
     commands = parser.add_subparsers(title="commands", metavar="")
-    notary = commands.add_parser("notarize", help="records with evidence from a session's transcript")
+    notary = commands.add_parser("notarize", help="records with evidence from a session's transcript",
+                                 usage="%(prog)s FILE [--family FAMILY ...] [--party PARTY] [-o OUTPUT] [--understudy]")
     notary.add_argument("file", help="a transcript: JSON, or plain text with `Speaker: words` a line")
     notary.add_argument("--family", nargs="+", action="extend", choices=FAMILIES, metavar="FAMILY",
                         help=f"which records (default: all of {', '.join(FAMILIES)})")
@@ -3135,7 +3162,7 @@ def parse_arguments(argv: list | None) -> argparse.Namespace:
     auditor.add_argument("file", help="a call log")
     auditor.add_argument("--show", action="store_true", help="list what broke a law")
     auditor.set_defaults(run=run_audit)
-    player = commands.add_parser("replay",
+    player = commands.add_parser("replay", usage="%(prog)s FILE [--model MODEL ...] [other options]",
                                  help="send a log's calls again; each answer is a log line on standard output")
     player.add_argument("file", help="a call log")
     player.add_argument("--model", nargs="+", action="extend", metavar="MODEL", help="to whom (default: as logged)")
@@ -3178,12 +3205,10 @@ def check_settings() -> None:
     allowed_origins()
     check_roles()
     read_schema("canon-log.schema.json")
-    for family in FAMILIES:
-        tokens_left(family_prompt(family))
-        answer_schema(family)
     if call_log_state() != "ok":
         path = setting("CALL_LOG_PATH")
-        raise SettingError(f"CALL_LOG_PATH is {path!r}, which can't be appended to: {call_log_state()}")
+        log = f"CALL_LOG_PATH is {path!r}, which can't be appended to" if path else "set CALL_LOG_PATH to a file"
+        raise SettingError(f"{log}: {call_log_state()}")
 
 
 def run_notary(arguments: argparse.Namespace) -> int:
@@ -3480,7 +3505,7 @@ def greet(host: str, port: int) -> None:
     state = "ready" if health["models"]["narrator"]["available"] else "NOT there: run `ollama pull " + model + "`"
     if health["ollama"] != "ok":
         state = f"NOT ready: {health['ollama']}"
-    here = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     address = f"http://{f'[{here}]' if ':' in here else here}:{port}"
     example = json.dumps({"schema_version": 1, "location": "the Greywater docks", "player": {"name": "Aldric"}})
     say(f"listening on {address}, model {model} {state}\nTry: {address}/ in a browser, or\n"
