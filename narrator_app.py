@@ -3469,6 +3469,9 @@ def read_prompt(path: str) -> str:
         raise SettingError(f"can't use the prompt {path}: {_why(error)}") from error
 
 
+# The server
+
+
 def serve(host: str, port: int) -> None:
     """Answer until Ctrl-C or SIGTERM, then until the running calls are answered. Raises SettingError."""
     try:
