@@ -1328,7 +1328,7 @@ class Pattern:
         return found
 
 
-_FACT_TAG = Pattern(r"\[FACT:\s*([^\[\]]*[^\[\]\s])\s*\]")
+_FACT_TAG = Pattern(r"\[FACT:(?=\s*[^\s\[\]])([^\[\]]*)\]")
 _SPEECH = Pattern(r"""["“«—–'‘*:](?:""" + "|".join([       # what somebody says, or has written or sung
     r'(?<=")[^"\n]*(?:"|$)|(?<=“)[^”\n]*(?:”|$)|(?<=«)[^»\n]*(?:»|$)|(?<=^[—–]) .*$',
     r"(?<=['‘])(?<!\w.)(?=\w)[^\n]{0,400}?[.,!?…—]['’](?!\w)",
@@ -1343,7 +1343,7 @@ class Telling:
         self.canon_log, self.prose, self.done_reason = canon_log, prose[:MAX_CHECKED], done_reason
         self.unchecked, self.end = len(prose) - len(self.prose), prose[-40:]
         self.texts = _texts(canon_log)
-        self.facts = _FACT_TAG.findall(self.prose)
+        self.facts = [fact.strip() for fact in _FACT_TAG.findall(self.prose)]
         self.untagged = self.prose.strip()
         if self.facts:
             self.untagged = re.sub(r" +(?=[.,;:!?])", "", _FACT_TAG.sub("", self.prose)).strip()
