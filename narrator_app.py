@@ -804,18 +804,18 @@ class Visible:
     """
 
     def __init__(self):
-        self.held, self.thinking, self.begun, self.silent = "", False, False, False
+        self.held, self.blocks, self.begun, self.silent = "", 0, False, False     # blocks: how many are open
 
     def feed(self, piece: str) -> str:
         self.held += piece
         shown = []
-        while not self.silent and (tag := re.search("</think>" if self.thinking else "</?think>", self.held)):
+        while not self.silent and (tag := re.search("</?think>", self.held)):
             before, self.held = self.held[:tag.start()], self.held[tag.end():]
-            if self.thinking:
-                self.thinking, self.begun = False, False
-            elif tag[0] == "<think>":
-                shown.append(self._begin(before))
-                self.thinking = True
+            if tag[0] == "<think>":
+                shown.append("" if self.blocks else self._begin(before))
+                self.blocks += 1
+            elif self.blocks:
+                self.blocks, self.begun = self.blocks - 1, False
             else:                                   # all before it was reasoning: said already, or not at all
                 self.silent = self.begun
         if self.silent:
@@ -823,7 +823,7 @@ class Visible:
         ending = re.search("<(?:/?(?:t(?:h(?:i(?:nk?)?)?)?)?)?$", self.held)
         keep = ending.start() if ending else len(self.held)
         free, self.held = self.held[:keep], self.held[keep:]
-        return "".join([*shown, "" if self.thinking else self._begin(free)])
+        return "".join([*shown, "" if self.blocks else self._begin(free)])
 
     def _begin(self, text: str) -> str:
         text = text if self.begun else text.lstrip()
