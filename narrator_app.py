@@ -111,7 +111,7 @@ SETTINGS = {
 
 MAX_ANSWER = 4 * 2**20                              # bytes of one Ollama answer
 MAX_CANON_LOG = 2**20                               # bytes of one posted canon log
-MAX_TRANSCRIPT = 16 * 2**20                         # bytes of one posted transcript
+MAX_TRANSCRIPT = 16 * 2**20                         # bytes of one transcript
 MAX_CORRECTIONS = 2                                 # the notary's: how often a rejected answer is asked for anew
 MAX_CORRECTION = 2000                               # bytes of one correction, and so at most as many characters
 MAX_NAMED_RECORDS = 12                              # in one correction
@@ -3246,9 +3246,12 @@ def read_transcript(path: Path, party: str | None) -> tuple:
     Raises InputError, SettingError.
     """
     try:
-        data = path.read_bytes()
+        with open(path, "rb") as file:
+            data = file.read(MAX_TRANSCRIPT + 1)
     except OSError as error:
         raise SettingError(f"can't read {path}: {_why(error)}") from error
+    if len(data) > MAX_TRANSCRIPT:
+        raise SettingError(f"{path} is larger than {MAX_TRANSCRIPT // 2**20} MiB, which no session is: cut it in two")
     if path.suffix != ".json" and not is_json(data):
         return plain_transcript(data, path.stem, parse_party(party or ""))
     if party is not None:

@@ -2428,6 +2428,12 @@ def test_notarize_refuses_in_one_line(arguments, words, call_log, capsys):
     assert (said.out, said.err.count("\n"), words in said.err) == ("", 1, True)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no endless file to read")
+def test_an_endless_transcript_is_refused(call_log, capsys):
+    assert n.main(["notarize", "/dev/zero"]) == 2
+    assert "larger than 16 MiB" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(os.name == "nt", reason="links and modes are Unix's")
 def test_an_output_that_is_there_keeps_what_it_is(ollama, call_log, tmp_path, capfd):
     target = tmp_path / "real.json"
