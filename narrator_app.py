@@ -469,7 +469,7 @@ def read_input(data: bytes, validator, key: str) -> dict:
 def check_input(document, validator, key: str) -> None:
     """Raises InputError where the document isn't valid."""
     try:
-        errors = list(itertools.islice(validator.iter_errors(document), 1000))     # nearly in order: the schemas are
+        errors = list(itertools.islice(validator(document), 1000))     # nearly in order: the schemas are
     except RecursionError as error:
         raise InputError(key, [fault("$", "it is nested too deeply")]) from error
     if errors:
@@ -477,9 +477,53 @@ def check_input(document, validator, key: str) -> None:
         raise InputError(key, [fault(_json_path(error), _explain(error)) for error in errors[:MAX_INPUT_ERRORS]])
 
 
-def compile_schema(schema: dict):
-    """The one validator of a schema; it makes a validator once a subschema, jsonschema's own once a value."""
-    import jsonschema  # only here: a start needs neither its 4 MB nor its 70 ms
+def compile_schema(schema: dict) -> Callable:
+    """The schema's validator: called with a value, it gives jsonschema's errors one by one, none when all is well."""
+    is_surely_valid, strict = quick_yes(schema), functools.cache(functools.partial(strict_validator, schema))
+    return lambda value: iter(()) if is_surely_valid(value) else strict().iter_errors(value)
+
+
+_PYTHON_TYPES = {"string": str, "integer": int, "boolean": bool, "null": type(None), "array": list, "object": dict}
+_QUICK_KEYWORDS = {
+    "$schema", "title", "description", "type", "enum", "minLength", "maxLength", "pattern", "minimum", "maximum",
+    "minItems", "maxItems", "items", "properties", "required", "additionalProperties",
+}
+
+
+def quick_yes(schema) -> Callable:
+    """A test that nothing invalid passes, and nearly all that is valid: jsonschema takes ten times as long for that."""
+    if isinstance(schema, dict) and schema.keys() == {"const"} and isinstance(schema["const"], (str, int)):
+        return lambda value: type(value) is type(schema["const"]) and value == schema["const"]
+    if not isinstance(schema, dict) or "type" not in schema or schema.keys() - _QUICK_KEYWORDS:
+        return lambda value: False
+    kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    kinds = [_PYTHON_TYPES.get(kind) for kind in kinds]
+    low, high = schema.get("minimum", float("-inf")), schema.get("maximum", float("inf"))
+    shortest, longest = schema.get("minLength", 0), schema.get("maxLength", float("inf"))
+    fewest, most = schema.get("minItems", 0), schema.get("maxItems", float("inf"))
+    pattern, enum, is_item = schema.get("pattern", ""), schema.get("enum"), quick_yes(schema.get("items"))
+    fields = {name: quick_yes(field) for name, field in schema.get("properties", {}).items()}
+    required, closed = set(schema.get("required", ())), schema.get("additionalProperties") is False
+
+    def is_surely_valid(value) -> bool:
+        kind = type(value)
+        if kind not in kinds or (enum is not None and (kind is not str or value not in enum)):
+            return False
+        if kind is str:
+            return shortest <= len(value) <= longest and re.search(pattern, value) is not None
+        if kind is list:
+            return fewest <= len(value) <= most and all(map(is_item, value))
+        if kind is dict:
+            return (closed and required <= value.keys() <= fields.keys()
+                    and all(fields[name](part) for name, part in value.items()))
+        return kind is not int or low <= value <= high
+
+    return is_surely_valid
+
+
+def strict_validator(schema: dict):
+    """jsonschema's validator; it makes a validator once a subschema, jsonschema's own once a value."""
+    import jsonschema  # only here: what is valid needs neither its 4 MB nor its 70 ms
 
     compiled = {}                                   # by id(): the subschemas live as long as this
 
@@ -504,33 +548,6 @@ def compile_schema(schema: dict):
 
     checks = {"properties": check_properties, "items": check_items}
     return jsonschema.validators.extend(jsonschema.Draft202012Validator, checks)(schema)
-
-
-_PLAIN = {"string": str, "integer": int, "boolean": bool, "null": type(None)}
-
-
-def quick_yes(schema) -> Callable:
-    """A test that nothing invalid passes, and nearly all that is valid where the schema is a text's or a number's.
-
-    They are most of what is posted and answered, and cost jsonschema ten times as much.
-    """
-    known = {"type", "minimum", "maximum", "minLength", "maxLength", "pattern", "enum"}
-    if not isinstance(schema, dict) or schema.keys() - known:
-        return lambda value: False
-    kinds = schema.get("type", ())
-    kinds = [_PLAIN.get(kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)]
-    low, high = schema.get("minimum", float("-inf")), schema.get("maximum", float("inf"))
-    shortest, longest = schema.get("minLength", 0), schema.get("maxLength", float("inf"))
-    pattern, enum = schema.get("pattern", ""), schema.get("enum")
-
-    def is_surely_valid(value) -> bool:
-        kind = type(value)
-        if kind is str and str in kinds:
-            return (shortest <= len(value) <= longest and (enum is None or value in enum)
-                    and re.search(pattern, value) is not None)
-        return kind in kinds and enum is None and (kind is not int or low <= value <= high)
-
-    return is_surely_valid
 
 
 def read_schema(name: str) -> dict:
@@ -1808,7 +1825,7 @@ def _is_over(end: str, next_character: str, after: str) -> bool:
 
 
 @functools.cache
-def canon_log_validator():
+def canon_log_validator() -> Callable:
     return compile_schema(read_schema("canon-log.schema.json"))
 
 
@@ -2021,7 +2038,7 @@ def record_fields(family: str) -> dict:
 
 
 @functools.cache
-def record_validator(family: str):
+def record_validator(family: str) -> Callable:
     return compile_schema(answer_schema(family)["properties"]["records"]["items"])
 
 
@@ -2050,7 +2067,7 @@ def remembered_answers(path: str) -> dict:
 
 
 @functools.cache
-def transcript_validator():
+def transcript_validator() -> Callable:
     return compile_schema(read_schema("notary.schema.json")["transcript"])
 
 
@@ -2148,8 +2165,9 @@ class Source:
 
     def positions(self, reference: dict) -> tuple:
         """Where the reference's endpoints stand; None for one that is missing or unknown."""
-        ends = reference.get("start_unit_id"), reference.get("end_unit_id")
-        return tuple(self.position.get(end) if type(end) is int else None for end in ends)
+        start, end = reference.get("start_unit_id"), reference.get("end_unit_id")
+        return (self.position.get(start) if type(start) is int else None,
+                self.position.get(end) if type(end) is int else None)
 
 
 class Chunk(NamedTuple):
@@ -2250,7 +2268,7 @@ class Candidate:
 
     def _misshapen(self, record) -> bool:
         """Whether the record breaks its schema; each field that does is a fault."""
-        errors = list(itertools.islice(record_validator(self.family).iter_errors(record), 50))
+        errors = list(itertools.islice(record_validator(self.family)(record), 50))
         fields = record_fields(self.family)
         for error in errors:
             name = next(iter(error.absolute_path), None)
