@@ -41,7 +41,6 @@ import os
 import queue
 import random
 import re
-import select
 import selectors
 import signal
 import socket
@@ -126,6 +125,7 @@ HEALTH_BUSY_SECONDS = 0.025                         # how long when what it said
 HEALTH_FRESH_SECONDS = 10                           # how long that is
 WARM_UP_SECONDS = 600                               # a large model loads slowly
 LOG_SECONDS = 2                                     # how long a record waits for a log that is locked or isn't read
+DAY = 86400                                         # seconds
 HERE = Path(__file__).resolve().parent
 
 
@@ -274,9 +274,9 @@ def parse_options(defaults: dict, text: str) -> dict:
 def parse_seconds(text: str) -> float:
     """Seconds above zero, up to a day."""
     with contextlib.suppress(ValueError):
-        if 0 < float(text) <= 86400:
+        if 0 < float(text) <= DAY:
             return float(text)
-    raise ValueError("it must be a number of seconds above 0, at most 86400")
+    raise ValueError(f"it must be a number of seconds above 0, at most {DAY}")
 
 
 def parse_port(text: str) -> int:
@@ -366,27 +366,82 @@ def _why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def write_bounded(descriptor: int, data: bytes) -> None:
-    """Write it all; where it may be a pipe that nobody reads, TimeoutError is raised after LOG_SECONDS."""
-    may_block = os.name != "nt" and not stat.S_ISREG(os.fstat(descriptor).st_mode)
-    step = select.PIPE_BUF if may_block else len(data)      # so much at once never blocks when select() says so
-    for start in range(0, len(data), step):
-        if may_block and not select.select([], [descriptor], [], LOG_SECONDS)[1]:
-            raise TimeoutError("nobody reads it: set CALL_LOG_PATH to a file")
-        piece = data[start:start + step]
-        while piece:
-            piece = piece[os.write(descriptor, piece):]
+class Writer:
+    """A thread that writes, one thing after the other and each whole: what nobody reads, or a disk that hangs, keeps it
+    waiting and nobody else for long."""
+
+    def __init__(self):
+        self.jobs, self.thread, self.busy_since = queue.SimpleQueue(), None, None
+        self.starting = threading.Lock()
+
+    def do(self, job: Callable, seconds: float) -> None:
+        """Have it done in its turn. Raises what it raises; TimeoutError when that takes more than so many seconds."""
+        now, busy_since, answer = time.monotonic(), self.busy_since, queue.SimpleQueue()
+        if busy_since is not None and now - busy_since > seconds:
+            raise TimeoutError(_NOT_TAKEN)          # somebody has waited for it: so nobody else needs to
+        self._start()
+        self.jobs.put((job, now + seconds, answer))
+        try:
+            error = self._wait(answer, seconds)
+        except KeyboardInterrupt:                   # which may end the process, and nothing may be half written then
+            self._wait(answer, min(seconds, LOG_SECONDS))
+            raise
+        if error:
+            raise error
+
+    @staticmethod
+    def _wait(answer: queue.SimpleQueue, seconds: float) -> Exception | None:
+        try:
+            return answer.get(timeout=seconds)
+        except queue.Empty:
+            return TimeoutError(_NOT_TAKEN)
+
+    def _start(self):
+        with self.starting:
+            if not (self.thread and self.thread.is_alive()):
+                thread = threading.Thread(target=self._work, daemon=True)
+                thread.start()
+                self.thread = thread
+
+    def _work(self):
+        while True:
+            job, ends, answer = self.jobs.get()
+            self.busy_since = time.monotonic()
+            try:
+                answer.put(None if self.busy_since > ends else job())       # too late: who wanted it has said it's lost
+            except Exception as error:
+                answer.put(error)
+            self.busy_since = None
+
+
+_NOT_TAKEN = "another program holds it, or nobody reads it: set CALL_LOG_PATH to a file"
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write it, however long that takes; a Writer's job."""
+    data = memoryview(data)
+    while data:
+        try:
+            data = data[os.write(descriptor, data):]
+        except BlockingIOError:                     # whoever started us wanted it so
+            time.sleep(0.01)
+
+
+_OPERATOR = Writer()
 
 
 def say(text: str) -> None:
     """Tell the operator, on standard error; one that is closed, or not read, must not cost a player the prose."""
-    text = f"narrator: {text}\n"
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        if sys.stderr is sys.__stderr__ and os.name != "nt":
-            write_bounded(sys.stderr.fileno(), utf8(text))
-        else:                                       # somebody took its place; or Windows, whose console reads no bytes
-            sys.stderr.write(text)
-            sys.stderr.flush()
+        _OPERATOR.do(functools.partial(_write_error, f"narrator: {text}\n"), LOG_SECONDS)
+
+
+def _write_error(text: str) -> None:
+    if sys.stderr is sys.__stderr__ and os.name != "nt":
+        write_all(sys.stderr.fileno(), utf8(text))
+    else:                                           # somebody took its place; or Windows, whose console reads no bytes
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 # 2. Prompts and digest -------------------------------------------------------
@@ -437,11 +492,13 @@ def system_prompt(role: str) -> str:
     except (OSError, ValueError) as error:
         if path not in _PROMPTS:
             raise SettingError(f"the prompt file {ROLES[role]['prompt']} can't be used: {_why(error)}") from error
-        say(f"the prompt file {path.name} can't be used: {_why(error)}; the text from before stands")
+        if _PROMPTS[path][0] != (why := _why(error)):
+            _PROMPTS[path] = why, _PROMPTS[path][1]
+            say(f"the prompt file {path.name} can't be used: {why}; the text from before stands")
     return _PROMPTS[path][1]
 
 
-_PROMPTS = {}                                       # path: when it was changed, its text
+_PROMPTS = {}                                       # path: when it was changed, or why it can't be read; its text
 
 
 def _prompt_text(path: Path) -> str:
@@ -623,24 +680,19 @@ def milliseconds_since(started: float) -> float:
 
 
 LOG_STATE = {"failure": None, "half": False}        # why the last record isn't there; whether half of it may be out
-_LOG_TURN = threading.Lock()
+_LOG = Writer()
 
 
 def write_record(record: dict, path: str | None = None) -> None:
-    """Append the record to the call log, or to `path`, where "" is standard output.
+    """Append the record to the call log, or to `path`, where "" is standard output and waits for its reader.
 
     A log that fails costs one loud line, which holds the record, and nothing else.
     """
     text = json.dumps(record, ensure_ascii=False, allow_nan=False)
-    line = utf8(text) + b"\n"
+    line, seconds = utf8(text) + b"\n", LOG_SECONDS if path is None else DAY
     path = setting("CALL_LOG_PATH") if path is None else path
     try:
-        if not _LOG_TURN.acquire(timeout=LOG_SECONDS):
-            raise TimeoutError("another record is stuck")
-        try:
-            _append(path, line) if path else _write_out(_stdout(), line)
-        finally:
-            _LOG_TURN.release()
+        _LOG.do(functools.partial(_append, path, line) if path else functools.partial(_write_out, line), seconds)
         LOG_STATE["failure"] = None
     except (OSError, ValueError) as error:          # the latter: a standard output that is closed
         LOG_STATE["failure"] = _why(error)
@@ -676,12 +728,12 @@ def _append(path: str, line: bytes) -> None:
     try:
         _lock(log)
         if not stat.S_ISREG(os.fstat(log).st_mode):
-            return _write_out(log, line)
+            return _write_out(line, log)
         size = os.fstat(log).st_size
         if size and os.lseek(log, size - 1, os.SEEK_SET) >= 0 and os.read(log, 1) != b"\n":
             line = b"\n" + line                     # a crash cut the last line
         try:
-            write_bounded(log, line)
+            write_all(log, line)
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(log, size)
@@ -694,7 +746,9 @@ def _open_log(path: str) -> int:
     """The log's descriptor; a named pipe must have its reader."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISFIFO(os.stat(path).st_mode):
-            return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            log = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            os.set_blocking(log, True)
+            return log
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
 
 
@@ -702,7 +756,7 @@ def _lock(log: int) -> None:
     """Hold the log alone, or raise TimeoutError; what can't be locked at all, appending has to do for."""
     if os.name == "nt":
         os.lseek(log, 2**31 - 2, os.SEEK_SET)       # a byte that no record reaches
-    ends = time.monotonic() + LOG_SECONDS
+    ends = time.monotonic() + LOG_SECONDS / 2       # so that whoever waits for the record hears why
     while True:
         try:
             return msvcrt.locking(log, msvcrt.LK_NBLCK, 1) if os.name == "nt" else fcntl.flock(log, _ALONE_AT_ONCE)
@@ -720,10 +774,10 @@ def _stdout() -> int:
     return sys.__stdout__.fileno()
 
 
-def _write_out(log: int, line: bytes) -> None:
+def _write_out(line: bytes, log: int | None = None) -> None:
     """The line to standard output, a pipe or a device, which take nothing back: what is half out is ended first."""
     try:
-        write_bounded(log, b"\n" + line if LOG_STATE["half"] else line)
+        write_all(_stdout() if log is None else log, b"\n" + line if LOG_STATE["half"] else line)
         LOG_STATE["half"] = False
     except OSError:
         LOG_STATE["half"] = True
@@ -1439,7 +1493,7 @@ def numbers(telling: Telling) -> list:
     """Digits, and number words beside a game quantity; what canon says in so many words stays."""
     found = []
     if re.search(r"\d", telling.untagged):
-        found += [match[0] for match in re.finditer(r"(?:\w+[ .#-]+)?\w*\d[\d.,:/%]*\w*", telling.untagged)]
+        found += [match[0] for match in re.finditer(r"(?<!\w)(?:\w+[ .#-]+)?\w*\d[\d.,:/%]*\w*", telling.untagged)]
     if any(map(telling.lower.__contains__, _QUANTITIES)):
         spans = (match.span() for match in _GAME_NUMBERS.finditer(telling.lower))     # re.I is four times slower
         found += [telling.untagged[start:end] for start, end in spans]
@@ -1494,7 +1548,7 @@ _MOODS = one_of("""happy sad angry afraid nervous uneasy relieved determined fur
  anxious eager scared frightened terrified excited curious grateful jealous worried glad homesick tempted overwhelmed
  delighted enraged horrified thrilled saddened intrigued resolved compelled disappointed heartbroken""")
 _ADVERB = r"(?:(?:\w+ly|also|then|now|just|still|soon|both|instead|at once|once more|again|finally) )"
-_CLAUSE = r"(?:^|[.!?;:,—–…”()\n*]|--|\b(?i:and|but|as|while|then|so|yet)\b)\s*"
+_CLAUSE = r"(?:^|[.!?;:,—–…”()\n*]|--|\b(?i:and|but|as|while|then|so|yet)\b)[^\S\n]*"
 _YOU = Pattern(
     rf"(?:{_CLAUSE}|\b(?i:only|not until) [^.!?;:\n”]{{0,40}}?\bdo )"
     rf"((?i:you)(?: and (?:the )?[A-Z]\w+)?|I)( |['’]re |['’]ll |['’]ve )({_ADVERB}*)([^.!?;:\n”—]*)", re.M)
@@ -3517,9 +3571,9 @@ def allow_many_connections() -> None:
 
 
 def _stop_at_signal(server: "Server", number: int, _frame) -> None:
-    say("stopping: running calls are finished first; once more stops at once")
     for name in ("SIGINT", "SIGTERM"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
+    say("stopping: running calls are finished first; once more stops at once")
     threading.Thread(target=server.stop).start()    # shutdown() in the thread it stops would wait for itself
 
 
@@ -3614,7 +3668,7 @@ class Server(socketserver.ThreadingMixIn, WSGIServer):
 
     def handle_error(self, request, client_address):
         if not isinstance(sys.exc_info()[1], OSError):     # a client that left or never spoke is no news
-            super().handle_error(request, client_address)
+            say(f"a fault:\n{traceback.format_exc()}")
 
 
 class Handler(WSGIRequestHandler):
@@ -3659,7 +3713,7 @@ class Handler(WSGIRequestHandler):
         self.path = re.sub("^https?://[^/]*(?=/)", "", self.path)
         environ = {**self.get_environ(), "narrator.handler": self}
         self.body_is_read = environ["CONTENT_LENGTH"] in ("", "0") and "HTTP_TRANSFER_ENCODING" not in environ
-        Answer(self.rfile, self.wfile, sys.stderr, environ, multithread=True).run(self.server.get_app())
+        Answer(self.rfile, self.wfile, Complaints(), environ, multithread=True).run(self.server.get_app())
         self.wfile.flush()                          # an answer without a body is still in there
         self.close_connection = self.will_close()
         if not self.body_is_read:
@@ -3690,6 +3744,14 @@ class Handler(WSGIRequestHandler):
         """No access log: standard output is the call log's, standard error the operator's."""
 
 
+class Complaints(io.TextIOBase):
+    """Standard error for Bottle, whose tracebacks must not wait for a reader either."""
+
+    def write(self, text: str) -> int:
+        say(text)
+        return len(text)
+
+
 class Answer(SimpleHandler):
     """wsgiref's way of running the app, without the process's environment in every request."""
 
@@ -3714,7 +3776,7 @@ class Answer(SimpleHandler):
 
     def log_exception(self, exc_info):
         if not isinstance(exc_info[1], OSError):    # a client that doesn't read is no news
-            super().log_exception(exc_info)
+            say(f"a fault:\n{traceback.format_exc()}")
 
     error_headers = [("Content-Type", "application/json")]
     error_body = json.dumps({"detail": {"request_error": FAULT}}).encode()

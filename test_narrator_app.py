@@ -68,7 +68,8 @@ def plain_environment(monkeypatch):
     for name in list(os.environ):
         if name.startswith(("OLLAMA_", "NARRATOR_", "CALL_LOG_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    monkeypatch.setitem(n.LOG_STATE, "failure", None)
+    for name, fresh in (("failure", None), ("half", False)):
+        monkeypatch.setitem(n.LOG_STATE, name, fresh)
     monkeypatch.setitem(n.OLLAMA_LAST_HEARD, "asked", float("-inf"))
 
 
@@ -522,8 +523,9 @@ def test_while_an_editor_saves_a_prompt_the_last_text_stands(halfway, tmp_path, 
     path.write_text("You are blunt.", encoding="utf-8")
     assert n.system_prompt("narrator") == "You are blunt."
     halfway(path)
-    assert n.system_prompt("narrator") == "You are blunt."
-    assert "the text from before stands" in capsys.readouterr().err
+    for _ in range(10):                             # /health alone asks for each of the notary's families
+        assert n.system_prompt("narrator") == "You are blunt."
+    assert capsys.readouterr().err.count("the text from before stands") == 1
     path.write_text("You are blunter.", encoding="utf-8")
     assert n.system_prompt("narrator") == "You are blunter."
 
@@ -853,7 +855,7 @@ def test_a_line_that_was_written_in_part_is_taken_back(call_log, monkeypatch, ca
     write = os.write
 
     def full_after_three_bytes(log, data):
-        if len(data) > 3 and data.startswith(b"{"):
+        if len(data) > 3 and bytes(data).startswith(b"{"):
             return write(log, data[:3])
         raise OSError(28, "No space left on device")
 
@@ -864,7 +866,7 @@ def test_a_line_that_was_written_in_part_is_taken_back(call_log, monkeypatch, ca
 
 
 def test_a_log_that_another_program_holds_costs_a_moment(call_log, monkeypatch, capsys):
-    monkeypatch.setattr(n, "LOG_SECONDS", 0.05)
+    monkeypatch.setattr(n, "LOG_SECONDS", 0.2)
     held = os.open(os.environ["CALL_LOG_PATH"], os.O_RDWR | os.O_CREAT)
     n._lock(held)
     n.write_record({"lost": 1})
@@ -882,37 +884,125 @@ def test_a_named_pipe_without_a_reader_is_no_log(tmp_path, monkeypatch):
     assert n.call_log_state() != "ok"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="select() is for sockets there")
-def test_a_standard_output_that_nobody_reads_costs_a_moment(monkeypatch, capsys):
-    monkeypatch.setattr(n, "LOG_SECONDS", 0.05)
+@contextlib.contextmanager
+def narrow(monkeypatch):
+    """A pipe as standard output and standard error, and little patience with it: the reading and the writing end."""
     reading, writing = os.pipe()
-    monkeypatch.setattr(sys, "__stdout__", types.SimpleNamespace(fileno=lambda: writing))
-    for number in range(20):
-        n.write_record({"number": number, "text": "x" * 10_000})
-    lost = {json.loads(line[line.index("{"):])["number"] for line in capsys.readouterr().err.splitlines()}
-    data = b""
-    while len(data) < 10_000 * (20 - len(lost)):
-        data += os.read(reading, 65536)
-    n.write_record({"number": 20})
-    data += os.read(reading, 65536)
-    os.close(reading), os.close(writing)
-    whole = {json.loads(line)["number"] for line in data.split(b"\n") if line.endswith(b"}")}
-    assert lost
-    assert whole | lost == set(range(21))
+    stream = types.SimpleNamespace(fileno=lambda: writing)
+    for name in ("__stdout__", "stderr", "__stderr__"):
+        monkeypatch.setattr(sys, name, stream)
+    for name in ("_LOG", "_OPERATOR"):
+        monkeypatch.setattr(n, name, n.Writer())
+    monkeypatch.setattr(n, "LOG_SECONDS", 0.05)
+    yield reading, writing
+    for end in (reading, writing):                  # in this order: whoever still writes ends too
+        with contextlib.suppress(OSError):
+            os.close(end)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="select() is for sockets there")
-def test_a_standard_error_that_nobody_reads_costs_a_moment(monkeypatch, call_log):
-    monkeypatch.setattr(n, "LOG_SECONDS", 0.05)
-    reading, writing = os.pipe()
-    unread = types.SimpleNamespace(fileno=lambda: writing)
-    for name in ("stderr", "__stderr__"):
-        monkeypatch.setattr(sys, name, unread)
-    monkeypatch.setenv("CALL_LOG_PATH", str(Path(os.environ["CALL_LOG_PATH"], "no folder")))
-    for _ in range(3):
-        n.write_record({"text": "x" * 100_000})     # a pipe holds less than two of them
-    assert os.read(reading, 99).startswith(b"narrator: THE CALL LOG CAN'T BE WRITTEN")
-    os.close(reading), os.close(writing)
+def test_a_standard_output_that_nobody_reads_costs_a_moment_and_cuts_nothing(monkeypatch):
+    with narrow(monkeypatch) as (reading, writing):
+        said = []
+        monkeypatch.setattr(n, "say", said.append)
+        for number in range(20):
+            n.write_record({"number": number, "text": "x" * 10_000})
+            assert (n.call_log_state() == "ok") == (not said)
+        data = os.read(reading, 65536)              # now somebody does
+        monkeypatch.setattr(n, "LOG_SECONDS", 30)
+        n.write_record({"number": 20})
+        assert n.call_log_state() == "ok"
+        os.close(writing)
+        data += b"".join(iter(lambda: os.read(reading, 65536), b""))
+        lost = {json.loads(line[line.index("{"):])["number"] for line in said}
+        assert lost
+        assert {json.loads(line)["number"] for line in data.splitlines()} | lost == set(range(21))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="its console is written to another way")
+def test_a_standard_error_that_nobody_reads_costs_a_moment(monkeypatch, tmp_path):
+    with narrow(monkeypatch) as (reading, _):
+        monkeypatch.setenv("CALL_LOG_PATH", str(tmp_path / "no folder" / "log"))
+        for _ in range(3):
+            n.write_record({"text": "x" * 100_000})  # a pipe holds less than two of them
+        assert os.read(reading, 99).startswith(b"narrator: THE CALL LOG CAN'T BE WRITTEN")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")
+def test_a_terminal_that_nobody_reads_costs_a_moment(monkeypatch):
+    """select() says such a terminal is ready, and the write blocks."""
+    with narrow(monkeypatch):
+        master, terminal = os.openpty()
+        monkeypatch.setattr(sys, "__stdout__", types.SimpleNamespace(fileno=lambda: terminal))
+        monkeypatch.setattr(n, "say", lambda text: None)
+        for _ in range(10):
+            n.write_record({"text": "x" * 5000})
+        assert "nobody reads it" in n.call_log_state()
+        os.close(master), os.close(terminal)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="its pipes always block")
+def test_a_pipe_that_does_not_block_gets_its_records_whole(monkeypatch):
+    with narrow(monkeypatch) as (reading, writing):
+        os.set_blocking(writing, False)
+        monkeypatch.setattr(n, "LOG_SECONDS", 30)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            read = pool.submit(lambda: b"".join(iter(lambda: os.read(reading, 8192), b"")))
+            for number in range(4):
+                n.write_record({"number": number, "text": "x" * 300_000})
+            os.close(writing)
+        assert [json.loads(line)["number"] for line in read.result().splitlines()] == [0, 1, 2, 3]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="its console is written to another way")
+def test_loud_lines_of_many_threads_stay_whole(monkeypatch):
+    with narrow(monkeypatch) as (reading, writing):
+        monkeypatch.setattr(n, "LOG_SECONDS", 30)
+        with concurrent.futures.ThreadPoolExecutor(9) as pool:
+            read = pool.submit(lambda: b"".join(iter(lambda: os.read(reading, 3000), b"")))
+            list(pool.map(lambda number: n.say(f"{number}" * 50_000), range(1, 9)))
+            os.close(writing)
+        assert sorted(read.result().decode().split()) == sorted(["narrator:"] * 8 + [f"{number}" * 50_000 for number in range(1, 9)])
+
+
+def test_a_replay_waits_for_its_reader(monkeypatch):
+    with narrow(monkeypatch) as (reading, writing):
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            written = pool.submit(n.write_record, {"text": "x" * 100_000}, "")
+            assert concurrent.futures.wait([written], 0.2).not_done
+            data = b""
+            while not data.endswith(b"\n"):
+                data += os.read(reading, 65536)
+        assert len(json.loads(data)["text"]) == 100_000
+        assert n.LOG_STATE["failure"] is None
+
+
+def test_a_writer_does_one_thing_after_the_other_and_nothing_that_was_given_up():
+    writer, begun, go_on, done = n.Writer(), threading.Event(), threading.Event(), []
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        first = pool.submit(writer.do, lambda: (begun.set(), go_on.wait(30), done.append(1), None)[-1], 30)
+        begun.wait(30)
+        with pytest.raises(TimeoutError, match="nobody reads it"):
+            writer.do(lambda: done.append(2), 0.05)
+        go_on.set()
+        first.result(30)
+    writer.do(lambda: done.append(3), 30)
+    assert done == [1, 3]
+
+
+def test_a_writer_raises_what_its_job_raises_and_goes_on():
+    writer, done = n.Writer(), []
+    with pytest.raises(ZeroDivisionError):
+        writer.do(lambda: 1 / 0, 30)
+    writer.do(lambda: done.append(1), 30)
+    assert done == [1]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C doesn't end a wait there")
+def test_ctrl_c_lets_a_writer_finish_its_line():
+    writer, done = n.Writer(), []
+    with pytest.raises(KeyboardInterrupt):
+        writer.do(lambda: (os.kill(os.getpid(), signal.SIGINT), time.sleep(0.2), done.append(1), None)[-1], 30)
+    assert done == [1]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no named pipes in folders")
@@ -2774,7 +2864,7 @@ def test_a_replay_that_cannot_be_is_refused_before_any_call(arguments, words, tm
 
 def test_a_replay_into_its_own_log_ends(ollama, tmp_path, capfd, monkeypatch):
     path = write_log(tmp_path, logged(), logged())
-    monkeypatch.setattr(n, "_write_out", lambda fd, line: n._append(path, line))
+    monkeypatch.setattr(n, "_write_out", lambda line: n._append(path, line))
     answers(ollama, reply(), reply())
     assert run(capfd, "replay", path)[0] == 0
     assert len(Path(path).read_text(encoding="utf-8").splitlines()) == 4
@@ -3718,6 +3808,18 @@ def test_a_server_that_stops_takes_no_more_of_a_pipeline(real_ollama, call_log, 
         serving.join()
         data = b"".join(iter(lambda: connection.recv(65536), b""))
     assert (data.count(b"HTTP/1.1 200"), data.count(b"Connection: close")) == (1, 1)
+
+
+@pytest.mark.parametrize(("owner", "name"), [(n, "service_health"), (n.Answer, "setup_environ"), (n.Handler, "answer")])
+def test_a_fault_of_ours_is_told_as_everything_is(owner, name, service, monkeypatch, capfd):
+    """Bottle, wsgiref and socketserver would write to standard error themselves, and wait for its reader."""
+    said = []
+    monkeypatch.setattr(n, "say", said.append)
+    monkeypatch.setattr(owner, name, lambda *args: 1 / 0)
+    with contextlib.suppress(http.client.HTTPException, OSError):
+        assert ask(service, "GET", "/health") == (500, {"detail": {"request_error": n.FAULT}})
+    wait_until(lambda: any("ZeroDivisionError" in text for text in said))
+    assert capfd.readouterr().err == ""
 
 
 def test_413_comes_before_the_body(service):
