@@ -879,9 +879,11 @@ class Visible:
 
     def feed(self, piece: str) -> str:
         self.held += piece
-        shown = []
-        while not self.silent and (tag := re.search("</?think>", self.held)):
-            before, self.held = self.held[:tag.start()], self.held[tag.end():]
+        shown, start = [], 0
+        for tag in re.finditer("</?think>", self.held):
+            if self.silent:
+                break
+            before, start = self.held[start:tag.start()], tag.end()
             if tag[0] == "<think>":
                 shown.append("" if self.blocks else self._begin(before))
                 self.blocks += 1
@@ -889,8 +891,7 @@ class Visible:
                 self.blocks, self.begun = self.blocks - 1, False
             else:                                   # all before it was reasoning: said already, or not at all
                 self.silent = self.begun
-        if self.silent:
-            self.held = ""
+        self.held = "" if self.silent else self.held[start:]
         ending = re.search("<(?:/?(?:t(?:h(?:i(?:nk?)?)?)?)?)?$", self.held)
         keep = ending.start() if ending else len(self.held)
         free, self.held = self.held[:keep], self.held[keep:]
