@@ -1771,7 +1771,7 @@ def bad_tags(telling: Telling) -> list:
     """Brackets and FACT labels that are left when the sound tags are out."""
     if not any(mark in telling.untagged for mark in ("[", "]", "FACT")):     # a quick no
         return []
-    return re.findall(r"\[.{0,60}|\S*\].{0,20}|\bFACTS?:.{0,40}", telling.untagged)
+    return re.findall(r"\[.{0,60}|\S{0,80}\].{0,20}|\bFACTS?:.{0,40}", telling.untagged)
 
 
 _LABELS = one_of("""Location Recent_events Established_facts Companions Companions_present Active_quest Fortune Player
