@@ -366,6 +366,9 @@ def _why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+_NOT_TAKEN = "another program holds it, or nobody reads it: set CALL_LOG_PATH to a file"
+
+
 class Writer:
     """A thread that writes, one thing after the other and each whole: what nobody reads, or a disk that hangs, keeps it
     waiting and nobody else for long."""
@@ -379,15 +382,17 @@ class Writer:
         now, busy_since, answer = time.monotonic(), self.busy_since, queue.SimpleQueue()
         if busy_since is not None and now - busy_since > seconds:
             raise TimeoutError(_NOT_TAKEN)          # somebody has waited for it: so nobody else needs to
-        self._start()
-        self.jobs.put((job, now + seconds, answer))
+        if not self._runs():
+            return job()
         try:
+            self.jobs.put((job, now + seconds, answer))
             error = self._wait(answer, seconds)
         except KeyboardInterrupt:                   # which may end the process, and nothing may be half written then
             self._wait(answer, min(seconds, LOG_SECONDS))
             raise
         if error:
             raise error
+        return None
 
     @staticmethod
     def _wait(answer: queue.SimpleQueue, seconds: float) -> Exception | None:
@@ -396,12 +401,14 @@ class Writer:
         except queue.Empty:
             return TimeoutError(_NOT_TAKEN)
 
-    def _start(self):
+    def _runs(self) -> bool:
+        """Whether there is the thread, started if need be; not when the process may have no more of them."""
         with self.starting:
             if not (self.thread and self.thread.is_alive()):
-                thread = threading.Thread(target=self._work, daemon=True)
-                thread.start()
-                self.thread = thread
+                self.thread = threading.Thread(target=self._work, daemon=True)
+                with contextlib.suppress(RuntimeError):
+                    self.thread.start()
+            return self.thread.is_alive()
 
     def _work(self):
         while True:
@@ -412,9 +419,6 @@ class Writer:
             except Exception as error:
                 answer.put(error)
             self.busy_since = None
-
-
-_NOT_TAKEN = "another program holds it, or nobody reads it: set CALL_LOG_PATH to a file"
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -997,6 +997,18 @@ def test_a_writer_raises_what_its_job_raises_and_goes_on():
     assert done == [1]
 
 
+def test_a_writer_that_gets_no_thread_does_without(monkeypatch):
+    def no_more(thread):
+        raise RuntimeError("can't start new thread")
+
+    writer, done = n.Writer(), []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_more)
+        writer.do(lambda: done.append(threading.current_thread() is threading.main_thread()), 30)
+    writer.do(lambda: done.append(threading.current_thread() is threading.main_thread()), 30)
+    assert done == [True, False]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C doesn't end a wait there")
 def test_ctrl_c_lets_a_writer_finish_its_line():
     writer, done = n.Writer(), []
