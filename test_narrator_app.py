@@ -9,6 +9,7 @@ import ast
 import concurrent.futures
 import contextlib
 import doctest
+import gc
 import hashlib
 import http.client
 import http.server
@@ -25,6 +26,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 from pathlib import Path
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
@@ -868,12 +870,23 @@ def test_a_line_that_was_written_in_part_is_taken_back(call_log, monkeypatch, ca
 def test_a_log_that_another_program_holds_costs_a_moment(call_log, monkeypatch, capsys):
     monkeypatch.setattr(n, "LOG_SECONDS", 0.2)
     held = os.open(os.environ["CALL_LOG_PATH"], os.O_RDWR | os.O_CREAT)
-    n._lock(held)
+    n._lock(held, 0)
     n.write_record({"lost": 1})
     assert '{"lost": 1}' in capsys.readouterr().err
     assert n.call_log_state() == "another program holds it"
     os.close(held)
     n.write_record({"kept": 1})
+    assert call_log() == [{"kept": 1}]
+
+
+def test_a_log_that_another_program_holds_for_a_moment_gets_its_record(call_log, monkeypatch):
+    monkeypatch.setattr(n, "LOG_SECONDS", 30)
+    held = os.open(os.environ["CALL_LOG_PATH"], os.O_RDWR | os.O_CREAT)
+    n._lock(held, 0)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        written = pool.submit(n.write_record, {"kept": 1})
+        assert concurrent.futures.wait([written], 0.1).not_done
+        os.close(held)
     assert call_log() == [{"kept": 1}]
 
 
@@ -995,6 +1008,26 @@ def test_a_writer_raises_what_its_job_raises_and_goes_on():
         writer.do(lambda: 1 / 0, 30)
     writer.do(lambda: done.append(1), 30)
     assert done == [1]
+
+
+def test_a_writer_that_fails_keeps_nothing():
+    """An error that holds on to the frame that holds on to it would keep each lost record until the next collection."""
+    class Record:
+        def write(self):
+            raise OSError(28, "No space left on device")
+
+    gone = []
+    writer, record = n.Writer(), Record()
+    weakref.finalize(record, gone.append, True)
+    gc.disable()
+    try:
+        with contextlib.suppress(OSError):
+            writer.do(record.write, 30)
+        del record
+        writer.do(lambda: None, 30)                 # its thread has something else in hand now
+        assert gone
+    finally:
+        gc.enable()
 
 
 def test_a_writer_that_gets_no_thread_does_without(monkeypatch):
@@ -1328,6 +1361,9 @@ def llama_chunks(*words, reason="stop"):
     ]
 
 
+UNDERSTUDY_SETS = ("OLLAMA_BASE_URL", "OLLAMA_NARRATOR_MODEL", "OLLAMA_NOTARY_MODEL", "OLLAMA_TIMEOUT_SECONDS")
+
+
 @pytest.fixture
 def understudy(monkeypatch, tmp_path):
     """The understudy on a FakeLlama; a function that sets the fake's chunks and gives the fake."""
@@ -1338,7 +1374,7 @@ def understudy(monkeypatch, tmp_path):
     own_session = n.session.__wrapped__()           # not the shared one, which other tests use
     monkeypatch.setattr(n, "session", lambda: own_session)
     n._prepared.cache_clear()
-    for name in ("OLLAMA_BASE_URL", "OLLAMA_NARRATOR_MODEL", "OLLAMA_NOTARY_MODEL"):
+    for name in UNDERSTUDY_SETS:
         monkeypatch.setenv(name, "")                # so that what use_understudy() sets ends with the test
     n.use_understudy()
 
@@ -1394,6 +1430,13 @@ def test_the_understudy_streams_lines(understudy):
 ])
 def test_the_understudy_takes_a_format(form, expected):
     assert n._llama_request({"messages": [], "format": form}).get("response_format") == expected
+
+
+@pytest.mark.parametrize(("wanted", "seconds"), [("", 120), ("7", 7)])
+def test_the_understudy_has_time_on_a_slow_machine(wanted, seconds, understudy, monkeypatch):
+    monkeypatch.setenv("OLLAMA_TIMEOUT_SECONDS", wanted)
+    n.use_understudy()
+    assert n.role_timeout("narrator") == seconds
 
 
 def test_the_understudy_stops_when_the_time_is_up(understudy, call_log, monkeypatch):
@@ -1603,7 +1646,7 @@ def test_laws_are_in_shadow(ollama, call_log):
 def real_model(monkeypatch, call_log):
     """A real model: Ollama where OLLAMA_BASE_URL says, or the understudy. Not reachable is a failure."""
     if os.environ.get("LIVE") == "understudy":
-        for name in ("OLLAMA_BASE_URL", "OLLAMA_NARRATOR_MODEL", "OLLAMA_NOTARY_MODEL"):
+        for name in UNDERSTUDY_SETS:
             monkeypatch.setenv(name, "")
         n.use_understudy()
     else:
@@ -2876,7 +2919,7 @@ def test_a_replay_that_cannot_be_is_refused_before_any_call(arguments, words, tm
 
 def test_a_replay_into_its_own_log_ends(ollama, tmp_path, capfd, monkeypatch):
     path = write_log(tmp_path, logged(), logged())
-    monkeypatch.setattr(n, "_write_out", lambda line: n._append(path, line))
+    monkeypatch.setattr(n, "_write_out", lambda line: n._append(path, line, 0))
     answers(ollama, reply(), reply())
     assert run(capfd, "replay", path)[0] == 0
     assert len(Path(path).read_text(encoding="utf-8").splitlines()) == 4
@@ -3832,6 +3875,18 @@ def test_a_fault_of_ours_is_told_as_everything_is(owner, name, service, monkeypa
         assert ask(service, "GET", "/health") == (500, {"detail": {"request_error": n.FAULT}})
     wait_until(lambda: any("ZeroDivisionError" in text for text in said))
     assert capfd.readouterr().err == ""
+
+
+def test_a_server_that_can_start_no_thread_turns_away_and_stops(server, monkeypatch, capfd):
+    def no_more(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_more)
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as connection:
+            assert connection.recv(1) == b""
+    server.stop()
+    server.server_close()
 
 
 def test_413_comes_before_the_body(service):
