@@ -386,23 +386,23 @@ class Writer:
             return job()
         try:
             self.jobs.put((job, now + seconds, answer))
-            error = self._wait(answer, seconds)
+            return self._wait(answer, seconds)
         except KeyboardInterrupt:                   # which may end the process, and nothing may be half written then
-            self._wait(answer, min(seconds, LOG_SECONDS))
+            with contextlib.suppress(Exception):
+                self._wait(answer, min(seconds, LOG_SECONDS))
             raise
+
+    @staticmethod
+    def _wait(answer: queue.SimpleQueue, seconds: float) -> None:
+        try:
+            error = answer.get(timeout=seconds)
+        except queue.Empty:
+            error = TimeoutError(_NOT_TAKEN)
         try:
             if error:
                 raise error
         finally:
-            error = None                            # which would hold on to this frame, and so to the record
-        return None
-
-    @staticmethod
-    def _wait(answer: queue.SimpleQueue, seconds: float) -> Exception | None:
-        try:
-            return answer.get(timeout=seconds)
-        except queue.Empty:
-            return TimeoutError(_NOT_TAKEN)
+            del error                               # which holds on to this frame, and so to the lost record
 
     def _runs(self) -> bool:
         """Whether there is the thread, started if need be; not when the process may have no more of them."""
