@@ -8,6 +8,7 @@
 import ast
 import concurrent.futures
 import contextlib
+import ctypes
 import doctest
 import gc
 import hashlib
@@ -217,10 +218,10 @@ def ask(port, method="POST", path="/dm/narrate", body=None, headers=None):
 
 
 @contextlib.contextmanager
-def process(*arguments, cwd=HERE, **environment):
-    """The real program; ends with it stopped. `.lines` grows with what it says on standard error."""
+def process(*arguments, flags=(), cwd=HERE, **environment):
+    """The real program, `flags` being Python's; ends with it stopped. `.lines` grows with what it says on standard error."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("OLLAMA_", "NARRATOR_", "CALL_LOG_"))}
-    command = [sys.executable, str(HERE / "narrator_app.py"), *arguments]
+    command = [sys.executable, *flags, str(HERE / "narrator_app.py"), *arguments]
     with subprocess.Popen(command, cwd=cwd, env={**clean, **environment}, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as program:
         program.lines = []
@@ -3991,13 +3992,59 @@ def test_a_client_that_leaves_loses_nothing_of_the_log(service, real_ollama, cal
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to send to a process")
 
 
+PLAIN = {"__name__": "__main__", "orig_argv": ["python3", "narrator_app.py", "--port", "1"],
+         "argv": ["narrator_app.py", "--port", "1"], "platform": "linux", "version_info": (3, 11, 7), "executor": False}
+
+
+@pytest.mark.parametrize(("changed", "expected"), [
+    ({}, True),
+    ({"version_info": (3, 12, 3)}, True),
+    ({"version_info": (3, 13, 0)}, True),
+    ({"version_info": (3, 12, 0)}, False),
+    ({"version_info": (3, 12, 2, "final", 0)}, False),
+    ({"platform": "darwin"}, False),
+    ({"platform": "win32"}, False),
+    ({"executor": True}, False),
+    ({"__name__": "narrator_app"}, False),                                              # an importer
+    ({"orig_argv": ["python3", "-u", "narrator_app.py", "--port", "1"]}, False),
+    ({"orig_argv": ["python3", "-m", "pdb", "narrator_app.py", "--port", "1"]}, False),
+    ({"orig_argv": ["python3", "-m", "narrator_app", "--port", "1"]}, False),
+])
+def test_the_server_outlives_its_script_only_where_that_does_no_harm(changed, expected, monkeypatch):
+    case = {**PLAIN, **changed}
+    monkeypatch.setattr(n, "__name__", case["__name__"])
+    for name in ("orig_argv", "argv", "platform", "version_info"):
+        monkeypatch.setattr(sys, name, case[name])
+    monkeypatch.setattr(sys, "modules", {"concurrent.futures.thread": ...} if case["executor"] else {})
+    may = n.may_outlive_script()
+    monkeypatch.undo()                              # before pytest looks at the platform
+    assert may is expected
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim")
+                    or (3, 12) <= sys.version_info < (3, 12, 3), reason="not here")
+def test_a_server_that_outlives_its_script_is_rid_of_its_parse_tree(real_ollama):
+    def kilobytes(flags):
+        with process("--port", "0", flags=flags, OLLAMA_BASE_URL=real_ollama.url) as program:
+            assert ask(port_of(program), "GET", "/health")[0] == 200
+            status = Path(f"/proc/{program.pid}/status").read_text(encoding="ascii")
+            return int(re.search(r"VmRSS:\s*(\d+)", status)[1])
+
+    assert kilobytes(flags=[]) < kilobytes(flags=["-u"]) - 4000
+
+
 @posix
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_a_signal_lets_running_calls_finish_and_waits_for_no_silent_client(name, real_ollama, tmp_path):
+@pytest.mark.parametrize(("name", "flags"), [
+    ("SIGINT", []),
+    ("SIGTERM", []),
+    ("SIGINT", ["-u"]),                             # the script waits for the server, as on macOS
+    ("SIGTERM", ["-u"]),
+])
+def test_a_signal_lets_running_calls_finish_and_waits_for_no_silent_client(name, flags, real_ollama, tmp_path):
     stopped = threading.Event()
     real_ollama.before = lambda: stopped.wait(30)
     log = tmp_path / "calls.jsonl"
-    with process("--port", "0", OLLAMA_BASE_URL=real_ollama.url, CALL_LOG_PATH=str(log)) as program, \
+    with process("--port", "0", flags=flags, OLLAMA_BASE_URL=real_ollama.url, CALL_LOG_PATH=str(log)) as program, \
             concurrent.futures.ThreadPoolExecutor(4) as pool, contextlib.ExitStack() as silent:
         port = port_of(program)
         for _ in range(60):
