@@ -1593,7 +1593,11 @@ def _third(verb: str) -> str:
     return f"{verb}{'es' if re.search(r'(?:[sxzo]|ch|sh)$', verb) else 's'} {rest}".strip()
 
 
-_FORMS = {"": _ACTS, "ing": {_ing(verb) for verb in _ACTS}, "s": {_third(verb) for verb in _ACTS}}
+@functools.cache
+def _acts(form: str) -> set:
+    """The verbs of _ACTS as they are, or in their form on -ing or -s."""
+    inflect = {"": str, "ing": _ing, "s": _third}[form]
+    return {inflect(verb) for verb in _ACTS}
 
 
 def played(telling: Telling) -> list:
@@ -1637,7 +1641,7 @@ def _name_acts(rest: str) -> bool:
 def _is_act(rest: str, form: str) -> bool:
     """Whether it begins with a verb of _ACTS in that form, and not with an idiom."""
     first, second, third, *_ = [*rest.lower().split(" ", 3), "", "", ""]
-    verbs = _FORMS[form]
+    verbs = _acts(form)
     if first.strip(",") not in verbs and f"{first} {second}".strip(" ,") not in verbs and (
             f"{first} {second} {third}".strip(" ,") not in verbs):
         return False
