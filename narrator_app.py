@@ -547,6 +547,19 @@ def compile_schema(schema: dict) -> Callable:
     return lambda value: iter(()) if is_surely_valid(value) else strict().iter_errors(value)
 
 
+class Pattern:
+    """A regular expression that is compiled when it is first asked for anything: a start needs none of them."""
+
+    def __init__(self, pattern: str, flags: int = 0):
+        self.pattern, self.flags = pattern, flags
+
+    def __getattr__(self, name):
+        if name not in ("search", "match", "sub", "finditer", "findall"):
+            raise AttributeError(name)
+        self.__dict__[name] = found = getattr(re.compile(self.pattern, self.flags), name)
+        return found
+
+
 _PYTHON_TYPES = {"string": str, "integer": int, "boolean": bool, "null": type(None), "array": list, "object": dict}
 _QUICK_KEYWORDS = {
     "$schema", "title", "description", "type", "enum", "minLength", "maxLength", "pattern", "minimum", "maximum",
@@ -565,7 +578,7 @@ def quick_yes(schema) -> Callable:
     low, high = schema.get("minimum", float("-inf")), schema.get("maximum", float("inf"))
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength", float("inf"))
     fewest, most = schema.get("minItems", 0), schema.get("maxItems", float("inf"))
-    pattern, enum, is_item = schema.get("pattern", ""), schema.get("enum"), quick_yes(schema.get("items"))
+    pattern, enum, is_item = Pattern(schema.get("pattern", "")), schema.get("enum"), quick_yes(schema.get("items"))
     fields = {name: quick_yes(field) for name, field in schema.get("properties", {}).items()}
     required, closed = set(schema.get("required", ())), schema.get("additionalProperties") is False
 
@@ -574,7 +587,7 @@ def quick_yes(schema) -> Callable:
         if kind not in kinds or (enum is not None and (kind is not str or value not in enum)):
             return False
         if kind is str:
-            return shortest <= len(value) <= longest and re.search(pattern, value) is not None
+            return shortest <= len(value) <= longest and pattern.search(value) is not None
         if kind is list:
             return fewest <= len(value) <= most and all(map(is_item, value))
         if kind is dict:
@@ -1395,21 +1408,7 @@ def find_broken_laws(canon_log: dict, prose: str, done_reason: str | None) -> li
     return [{"law": law.name, "text": shorten(text, 80)} for law in LAWS for text in dict.fromkeys(law.broken(telling))]
 
 
-class Pattern:
-    """A regular expression that is compiled when it is first asked for anything: a start needs none of them.
-
-    Those that look at every character begin with a set and look behind only then: `re` skips to a set's members fast.
-    """
-
-    def __init__(self, pattern: str, flags: int = 0):
-        self.pattern, self.flags = pattern, flags
-
-    def __getattr__(self, name):
-        if name not in ("search", "match", "sub", "finditer", "findall"):
-            raise AttributeError(name)
-        self.__dict__[name] = found = getattr(re.compile(self.pattern, self.flags), name)
-        return found
-
+# The patterns that look at every character begin with a set and look behind only then: `re` skips to its members fast.
 
 _FACT_TAG = Pattern(r"\[FACT:(?=\s*[^\s\[\]])([^\[\]]*)\]")
 _SPEECH = Pattern(r"""["“«—–'‘*:](?:""" + "|".join([       # what somebody says, or has written or sung
