@@ -22,6 +22,8 @@ Contents
     9. Audit and replay       a call log read again, and sent again
     10. Routes                HTTP, and every error as JSON
     11. Command line          settings checked, server started and stopped
+
+Where a docstring says DESIGN and a number, it names the part of the written contract that a rule comes from.
 """
 
 import argparse
