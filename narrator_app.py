@@ -27,6 +27,7 @@ Where a docstring says DESIGN and a number, it names the part of the written con
 """
 
 import argparse
+import atexit
 import collections
 import contextlib
 import difflib
@@ -3567,7 +3568,7 @@ def read_prompt(path: str) -> str:
 def serve(host: str, port: int) -> None:
     """Answer until Ctrl-C or SIGTERM, then until the running calls are answered. Raises SettingError.
 
-    Where may_outlive_script() says so, it returns at once, and the interpreter waits for the thread that answers.
+    Where may_outlive_script() says so, a thread answers when this has returned, and the interpreter waits for it.
     """
     try:
         server = Server((host, port), Handler)
@@ -3579,20 +3580,33 @@ def serve(host: str, port: int) -> None:
         signal.signal(getattr(signal, name), functools.partial(_stop_at_signal, told))
     allow_many_connections()
     threading.Thread(target=greet, args=(server.server_name, server.server_port), daemon=True).start()
-    if may_outlive_script():
-        threading.Thread(target=lambda: free_parse_tree() or answer_calls(server)).start()
-    else:
-        answer_calls(server)
+    with contextlib.suppress(RuntimeError):         # no thread to spare
+        if may_outlive_script():
+            threading.Thread(target=outlive_script, args=(server,)).start()
+            return
+    answer_calls(server)
 
 
 def may_outlive_script() -> bool:
     """Whether the server may go on in a thread when the script's last line has run, which frees its parse tree.
 
-    Only where that is known to be a gain, and when nobody waits for the script: a debugger, a module that imports this.
-    Python 3.12.0 to 3.12.2 start no thread then (their issue 113964), and an executor takes no work.
+    Only where that is known to be a gain, and when nothing waits for the script: a debugger, an importer, a prompt.
+    Python 3.12.0 to 3.12.2 start no thread from then on (their issue 113964). No Python lets a thread pool be imported
+    or used from then on: one that is imported at the top of this file makes the script wait.
     """
-    return (__name__ == "__main__" and sys.orig_argv[1:] == sys.argv and sys.platform == "linux"
-            and not (3, 12) <= sys.version_info < (3, 12, 3) and "concurrent.futures.thread" not in sys.modules)
+    *_, (outermost, _) = traceback.walk_stack(sys._getframe())
+    return (outermost.f_code.co_filename == serve.__code__.co_filename and not sys.flags.inspect
+            and sys.platform == "linux" and not (3, 12) <= sys.version_info < (3, 12, 3)
+            and "concurrent.futures.thread" not in sys.modules)
+
+
+def outlive_script(server: "Server") -> None:
+    try:
+        free_parse_tree()
+        answer_calls(server)
+    except BaseException:
+        atexit.register(os._exit, 1)                # the script has ended with its own status
+        raise
 
 
 def free_parse_tree() -> None:

@@ -3992,8 +3992,7 @@ def test_a_client_that_leaves_loses_nothing_of_the_log(service, real_ollama, cal
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to send to a process")
 
 
-PLAIN = {"__name__": "__main__", "orig_argv": ["python3", "narrator_app.py", "--port", "1"],
-         "argv": ["narrator_app.py", "--port", "1"], "platform": "linux", "version_info": (3, 11, 7), "executor": False}
+AS_SCRIPT = {"platform": "linux", "version_info": (3, 11, 7), "flags": types.SimpleNamespace(inspect=0), "modules": {}}
 
 
 @pytest.mark.parametrize(("changed", "expected"), [
@@ -4004,25 +4003,45 @@ PLAIN = {"__name__": "__main__", "orig_argv": ["python3", "narrator_app.py", "--
     ({"version_info": (3, 12, 2, "final", 0)}, False),
     ({"platform": "darwin"}, False),
     ({"platform": "win32"}, False),
-    ({"executor": True}, False),
-    ({"__name__": "narrator_app"}, False),                                              # an importer
-    ({"orig_argv": ["python3", "-u", "narrator_app.py", "--port", "1"]}, False),
-    ({"orig_argv": ["python3", "-m", "pdb", "narrator_app.py", "--port", "1"]}, False),
-    ({"orig_argv": ["python3", "-m", "narrator_app", "--port", "1"]}, False),
+    ({"flags": types.SimpleNamespace(inspect=1)}, False),                               # -i, PYTHONINSPECT
+    ({"modules": {"concurrent.futures.thread": ...}}, False),
+    ({"filename": "another.py"}, False),                                                # which imports or runs this one
 ])
 def test_the_server_outlives_its_script_only_where_that_does_no_harm(changed, expected, monkeypatch):
-    case = {**PLAIN, **changed}
-    monkeypatch.setattr(n, "__name__", case["__name__"])
-    for name in ("orig_argv", "argv", "platform", "version_info"):
-        monkeypatch.setattr(sys, name, case[name])
-    monkeypatch.setattr(sys, "modules", {"concurrent.futures.thread": ...} if case["executor"] else {})
-    may = n.may_outlive_script()
-    monkeypatch.undo()                              # before pytest looks at the platform
+    case = {"filename": n.serve.__code__.co_filename, **AS_SCRIPT, **changed}
+    outermost = types.SimpleNamespace(f_code=types.SimpleNamespace(co_filename=case.pop("filename")))
+    with monkeypatch.context() as patch:
+        patch.setattr(n.traceback, "walk_stack", lambda frame: iter([(frame, 1), (outermost, 1)]))
+        for name, value in case.items():
+            patch.setattr(sys, name, value)
+        may = n.may_outlive_script()
     assert may is expected
 
 
+@pytest.mark.parametrize(("run", "expected"), [
+    (["narrator_app.py"], True),
+    (["-u", "narrator_app.py"], True),
+    (["-i", "narrator_app.py"], False),
+    (["-m", "narrator_app"], False),
+    (["-m", "cProfile", "narrator_app.py"], False),
+    (["-c", "import narrator_app; narrator_app.main()"], False),
+    (["-c", "import runpy; runpy.run_path('narrator_app.py', run_name='__main__')"], False),
+])
+def test_the_server_outlives_its_script_only_when_nothing_waits_for_it(run, expected, tmp_path):
+    text = (HERE / "narrator_app.py").read_text(encoding="utf-8")
+    told = text.replace("    arguments = parse_arguments(argv)\n", """
+    sys.platform, sys.version_info = "linux", (3, 11, 7)
+    print(may_outlive_script(), flush=True)
+    os._exit(0)
+""")
+    (tmp_path / "narrator_app.py").write_text(told, encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONINSPECT"}
+    done = subprocess.run([sys.executable, *run], cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.stdout.strip() == str(expected)
+
+
 @pytest.mark.skipif(sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim")
-                    or (3, 12) <= sys.version_info < (3, 12, 3), reason="not here")
+                    or (3, 12) <= sys.version_info < (3, 12, 3), reason="the script waits here")
 def test_a_server_that_outlives_its_script_is_rid_of_its_parse_tree(real_ollama):
     def kilobytes(flags):
         with process("--port", "0", flags=flags, OLLAMA_BASE_URL=real_ollama.url) as program:
@@ -4030,15 +4049,37 @@ def test_a_server_that_outlives_its_script_is_rid_of_its_parse_tree(real_ollama)
             status = Path(f"/proc/{program.pid}/status").read_text(encoding="ascii")
             return int(re.search(r"VmRSS:\s*(\d+)", status)[1])
 
-    assert kilobytes(flags=[]) < kilobytes(flags=["-u"]) - 4000
+    assert kilobytes(flags=[]) < kilobytes(flags=["-i"]) - 4000
+
+
+def test_a_fault_of_a_server_that_outlives_its_script_is_a_status(tmp_path):
+    text = (HERE / "narrator_app.py").read_text(encoding="utf-8")
+    faulty = text.replace("    server.serve_forever()\n", "    1 / 0\n")
+    (tmp_path / "narrator_app.py").write_text(faulty.replace("HERE = Path(__file__)", f"HERE = Path({__file__!r})"))
+    done = subprocess.run([sys.executable, "narrator_app.py", "--port", "0"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, "ZeroDivisionError" in done.stderr) == (1, True)
+
+
+def test_a_server_without_a_thread_to_spare_keeps_its_script_waiting(monkeypatch):
+    def no_more(thread):
+        if thread._target is n.outlive_script:
+            raise RuntimeError("can't start new thread")
+
+    answered = []
+    monkeypatch.setattr(n, "may_outlive_script", lambda: True)
+    monkeypatch.setattr(n, "answer_calls", lambda server: answered.append(server) or server.server_close())
+    monkeypatch.setattr(n.signal, "signal", lambda *args: None)
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    n.serve("127.0.0.1", 0)
+    assert len(answered) == 1
 
 
 @posix
 @pytest.mark.parametrize(("name", "flags"), [
     ("SIGINT", []),
     ("SIGTERM", []),
-    ("SIGINT", ["-u"]),                             # the script waits for the server, as on macOS
-    ("SIGTERM", ["-u"]),
+    ("SIGINT", ["-m", "cProfile", "-o", os.devnull]),       # which the script waits for, as it does on macOS
+    ("SIGTERM", ["-m", "cProfile", "-o", os.devnull]),
 ])
 def test_a_signal_lets_running_calls_finish_and_waits_for_no_silent_client(name, flags, real_ollama, tmp_path):
     stopped = threading.Event()
