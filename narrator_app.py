@@ -3601,6 +3601,7 @@ def may_outlive_script() -> bool:
 
 
 def outlive_script(server: "Server") -> None:
+    """answer_calls() in a thread, with the process's exit status when that fails."""
     try:
         free_parse_tree()
         answer_calls(server)
@@ -3619,8 +3620,9 @@ def free_parse_tree() -> None:
 
 
 def answer_calls(server: "Server") -> None:
+    """Returns when the server was told to stop and the running calls are answered."""
     server.serve_forever()
-    server.server_close()                           # waits for the running calls
+    server.server_close()
 
 
 def allow_many_connections() -> None:

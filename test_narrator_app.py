@@ -236,6 +236,13 @@ def process(*arguments, flags=(), cwd=HERE, **environment):
             reader.join()
 
 
+def changed_program(folder, old, new):
+    """Put a copy of the program into the folder, with `new` in place of the one `old`; its other files stay here."""
+    text = (HERE / "narrator_app.py").read_text(encoding="utf-8").replace("Path(__file__)", f"Path({__file__!r})")
+    assert text.count(old) == 1
+    (folder / "narrator_app.py").write_text(text.replace(old, new), encoding="utf-8")
+
+
 def wait_until(condition, seconds=30):
     ends = time.monotonic() + seconds
     while not condition():
@@ -916,7 +923,8 @@ def narrow(monkeypatch):
         with contextlib.suppress(OSError):
             if os.fstat(end).st_ino == pipe:        # or the test has closed it, and the number is another file's
                 os.close(end)
-        wait_until(lambda: all(one.jobs.empty() and one.busy_since is None for one in writers))
+        for one in writers:                         # or the next test meets what they still do
+            one.do(lambda: None, 30)
 
 
 def test_a_standard_output_that_nobody_reads_costs_a_moment_and_cuts_nothing(monkeypatch):
@@ -4033,13 +4041,11 @@ def test_the_server_outlives_its_script_only_where_that_does_no_harm(changed, ex
     (["-c", "import runpy; runpy.run_path('narrator_app.py', run_name='__main__')"], False),
 ])
 def test_the_server_outlives_its_script_only_when_nothing_waits_for_it(run, expected, tmp_path):
-    text = (HERE / "narrator_app.py").read_text(encoding="utf-8")
-    told = text.replace("    arguments = parse_arguments(argv)\n", """
+    changed_program(tmp_path, "    arguments = parse_arguments(argv)\n", """
     sys.platform, sys.version_info = "linux", (3, 11, 7)
     print(may_outlive_script(), flush=True)
     os._exit(0)
 """)
-    (tmp_path / "narrator_app.py").write_text(told, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONINSPECT"}
     done = subprocess.run([sys.executable, *run], cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.stdout.strip() == str(expected)
@@ -4058,9 +4064,7 @@ def test_a_server_that_outlives_its_script_is_rid_of_its_parse_tree(real_ollama)
 
 
 def test_a_fault_of_a_server_that_outlives_its_script_is_a_status(tmp_path):
-    text = (HERE / "narrator_app.py").read_text(encoding="utf-8")
-    faulty = text.replace("    server.serve_forever()\n", "    1 / 0\n")
-    (tmp_path / "narrator_app.py").write_text(faulty.replace("HERE = Path(__file__)", f"HERE = Path({__file__!r})"))
+    changed_program(tmp_path, "    server.serve_forever()\n", "    1 / 0\n")
     done = subprocess.run([sys.executable, "narrator_app.py", "--port", "0"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, "ZeroDivisionError" in done.stderr) == (1, True)
 
