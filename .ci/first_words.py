@@ -1,4 +1,5 @@
 """From the model's word to the client's delta: a fake model speaks one word every 50 ms. `python .ci/first_words.py`"""
+
 import http.client
 import json
 import os
@@ -38,8 +39,12 @@ def main():
         SPOKEN.clear()
         client = http.client.HTTPConnection("127.0.0.1", server.server_port)
         canon_log = {"schema_version": 1, "location": "an inn", "player": {"name": "A"}}
-        client.request("POST", "/dm/narrate", json.dumps(canon_log),
-                       {"Content-Type": "application/json", "Accept": "text/event-stream"})
+        client.request(
+            "POST",
+            "/dm/narrate",
+            json.dumps(canon_log),
+            {"Content-Type": "application/json", "Accept": "text/event-stream"},
+        )
         read, heard = client.getresponse(), []
         while line := read.readline():
             if b'"text"' in line:
@@ -49,7 +54,7 @@ def main():
         lumps += sum(two - one < PAUSE / 2 for one, two in zip(heard, heard[1:], strict=False))
     print(f"first delta after the first word: median {statistics.median(first):.2f} ms, worst {max(first):.2f} ms")
     print(f"every delta: median {statistics.median(late):.2f} ms, worst {max(late):.2f} ms")
-    print(f"{lumps} of {len(late)} came in a lump")
+    print(f"{lumps} of {len(late)} came in a lump", flush=True)  # os._exit() flushes nothing
     return statistics.median(first) > 10 or lumps > len(late) // 10
 
 
