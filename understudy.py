@@ -150,7 +150,8 @@ def _ollama_lines(chunks):
                 yield {**about, "message": {"role": "assistant", "content": piece}, "done": False}
             done["done_reason"] = choice["finish_reason"]
         if usage := chunk.get("usage"):
-            done.update(prompt_eval_count=usage["prompt_tokens"], eval_count=usage["completion_tokens"])
+            kept = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+            done.update(prompt_eval_count=usage["prompt_tokens"] - kept, eval_count=usage["completion_tokens"])
     yield {**about, "message": {"role": "assistant", "content": ""}, "done": True, **done}
 
 
