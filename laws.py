@@ -528,10 +528,9 @@ def find_repeats(digest: str, prose: str, before) -> list:
 
     `before` is a deque of the narrations before, which it keeps; empty when nothing is said again.
     """
-    words = re.findall(r"\w[\w'’-]*", prose[:MAX_CHECKED])
-    runs = _runs_of_six(prose[:MAX_CHECKED])
+    words, runs = _words_and_runs(prose[:MAX_CHECKED])
     again = set().union(*(told.intersection(runs) for told in before))
-    again.difference_update(_runs_of_six(digest) if again else ())
+    again.difference_update(_words_and_runs(digest)[1] if again else ())
     before.append(set(runs))
     found = []
     for start, run in enumerate(runs if again else ()):
@@ -542,6 +541,7 @@ def find_repeats(digest: str, prose: str, before) -> list:
     return found
 
 
-def _runs_of_six(text: str) -> list:
-    words = re.findall(r"\w[\w'’-]*", text.lower())
-    return list(zip(*(words[start:] for start in range(6)), strict=False))
+def _words_and_runs(text: str) -> tuple:
+    words = re.findall(r"\w[\w'’-]*", text)
+    lower = [word.lower() for word in words]  # one by one: İ grows
+    return words, list(zip(*(lower[start:] for start in range(6)), strict=False))

@@ -466,6 +466,7 @@ REPEATS = [  # the narrations in their order, the digest, what the last one says
     ([RUN, *["You hear rain."] * 4, RUN], "U", [RUN]),
     ([RUN, *["You hear rain."] * 5, RUN], "U", []),
     ([RUN, RUN], f"- {RUN}", []),
+    (["İ İ İ İ one two three four five six seven"] * 2, "", ["İ İ İ İ one two three four five six seven"]),
 ]
 
 
