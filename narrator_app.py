@@ -404,7 +404,7 @@ def explain(error) -> str:
     if error.validator == "pattern":
         return "must hold something other than white space"
     limit = f" ({error.validator}: {error.validator_value})" if type(error.validator_value) is int else ""
-    return error.message.replace(repr(error.instance), "it") + limit
+    return error.message.replace(repr(error.instance), "it", 1) + limit
 
 
 # 3. Call log -----------------------------------------------------------------

@@ -112,7 +112,11 @@ class Meter:
     def __enter__(self):
         console = Console(stderr=True)
         self.bar = Progress(
-            *Progress.get_default_columns()[:-1], TimeRemainingColumn(), console=console, transient=True
+            *Progress.get_default_columns()[:-1],
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            speed_estimate_period=86400,
         )
         self.task, self.live = self.bar.add_task("", total=None), console.is_terminal
         if self.live:
@@ -166,10 +170,13 @@ def write_text(path: str | None, text: str) -> None:
         if path is None:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
+        elif os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device stays what it is
+            Path(path).write_bytes(data)
         else:
-            part = Path(path).resolve().with_suffix(".part")
+            target = Path(path).resolve()
+            part = target.with_name(f".{target.name}.{os.getpid()}.part")
             part.write_bytes(data)
-            os.replace(part, Path(path).resolve())
+            os.replace(part, target)
     except OSError as error:
         raise SettingError(f"can't write {path or 'standard output'}: {why(error)}") from error
 

@@ -49,7 +49,9 @@ def main() -> None:
         results[name] = measure(order, families, chunk)
         print(f"{name:14} {results[name][0]:7,} prompt tokens evaluated  {results[name][1]:6.1f} s", flush=True)
     (first, _), (last, _) = results.values()
-    print(f"{first / last:.1f} times fewer over {len(families)} families and {len(chunk.text.encode()):,} bytes of transcript")
+    print(
+        f"{first / last:.1f} times fewer over {len(families)} families and {len(chunk.text.encode()):,} bytes of transcript"
+    )
 
 
 if __name__ == "__main__":

@@ -1240,6 +1240,16 @@ def test_what_succeeded_is_written_when_a_family_fails(ollama, call_log, tmp_pat
     assert "spells: Ollama answered 500" in said
 
 
+def test_an_output_that_is_a_device_stays_one_and_no_other_file_is_touched(ollama, call_log, tmp_path, capfd):
+    (tmp_path / "out.part").write_text("mine", encoding="utf-8")
+    answers(ollama, records())
+    assert notarized(tmp_path, capfd, "--family", "spells", "-o", str(tmp_path / "out.json"))[0] == 0
+    assert notarized(tmp_path, capfd, "--family", "spells", "-o", os.devnull)[0] == 0
+    assert not os.path.isfile(os.devnull)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["calls.jsonl", "out.json", "out.part", "session.json"]
+    assert (tmp_path / "out.part").read_text(encoding="utf-8") == "mine"
+
+
 def test_a_dry_run_asks_nobody_and_prints_what_can_be_read_again(tmp_path, capfd):
     (tmp_path / "a.txt").write_text("DM: hello\nMara: hi\n", encoding="utf-8")
     assert command.main([str(tmp_path / "a.txt"), "--party", "Mara", "--dry-run", "-o", str(tmp_path / "a.json")]) == 0
