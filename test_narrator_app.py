@@ -1720,7 +1720,7 @@ MAY_IMPORT = {
     "understudy": set(),
     "cassette": set(),
     "narrator_app": {"laws", "understudy", "cassette"},
-    "notary": {"laws", "narrator_app", "notary"},
+    "notary": {"laws", "understudy", "narrator_app", "notary"},
     "workbench": {"laws", "narrator_app", "workbench"},
 }
 
