@@ -1,40 +1,31 @@
 """The laws: is a narration bounded? Code checks it against the canon log it was told from, without a model.
 
-    find_broken_laws(canon_log, prose, done_reason)    what breaks a law, as [{"law", "text"}]
-
 LAWS names them, and each has its section below. The prose is never changed, held back or asked for again: findings
 are for the log, and for whoever compares models. A law that cries wolf is worse than none.
-
-Patterns are plain text: `re` compiles one when it is first needed and keeps it. Those that look at every character
-begin with a set and look behind only then: `re` skips to a set's members fast.
 """
 
+import collections
 import functools
 import re
-from collections.abc import Callable
-from typing import NamedTuple
+import unicodedata
 
 MAX_SENTENCES = 8
 MAX_PROSE = 1000  # characters outside tags
+MAX_RUN = 12  # words that may come round in a loop
 MAX_CHECKED = 8_000  # characters looked at: what is longer is too long anyway
 
-
-class Law(NamedTuple):
-    """A law's name, and what of a Telling breaks it."""
-
-    name: str
-    broken: Callable[["Telling"], list]
-
-
+Law = collections.namedtuple("Law", "name broken")  # broken(telling) is a list: what of it breaks the law
 LAWS = [
     Law("number", lambda t: numbers(t)),  # no digit, and no number word beside a game quantity
     Law("plays_player", lambda t: played(t)),  # the player doesn't decide, speak, feel or act
     Law("invented_name", lambda t: invented_names(t)),  # no proper noun that is neither canon nor tagged
     Law("redefines_canon", lambda t: redefined(t)),  # no fact about who the player is, none that is established
-    Law("bad_tag", lambda t: bad_tags(t)),  # brackets hold [FACT: something] and nothing else
+    Law("bad_tag", lambda t: re.findall(_BAD_TAG, t.untagged)),  # brackets hold [FACT: something] and nothing else
     Law("not_prose", lambda t: unprosaic(t)),  # no JSON, heading, list, label, token, talk about the task
     Law("not_second_person", lambda t: other_person(t)),  # the player is you, not I, he or she
     Law("too_long", lambda t: overlong(t)),  # at most MAX_SENTENCES and MAX_PROSE
+    Law("loops", lambda t: loops(t)),  # no sentence of four words twice, no run of words three times in a row
+    Law("foreign_script", lambda t: foreign_words(t)),  # no word in a script of neither canon nor the prose
     Law("cut_off", lambda t: [t.end] if t.done_reason == "length" else []),  # the answer ends by itself
 ]
 
@@ -62,8 +53,10 @@ def either(patterns: str) -> str:
 
 
 # Telling ---------------------------------------------------------------------
+# Patterns are plain text, compiled when first needed. A set at the beginning lets `re` skip what can't match.
 
-_FACT_TAG = r"\[FACT:(?=\s*[^\s\[\]])([^\[\]]*)\]"
+_FACT_TAG = r"\[FACT:(?=[^\[\]]*[^\W_])(?![^\[\]]*(?:__|[<>]))([^\[\]]*)\]"  # with a word in it and no blank to fill
+_BAD_TAG = r"\[.{0,60}|\S{0,80}\].{0,20}|\bFACTS?:.{0,40}"  # what is left when the sound ones are out
 _QUOTED = either(r"""
     (?<=")[^"\n]*(?:"|$)|(?<=“)[^”\n]*(?:”|$)|(?<=«)[^»\n]*(?:»|$)|(?<=^[—–]) .*$
     (?<=['‘])(?<!\w.)(?=\w)[^\n]{0,400}?[.,!?…—]['’](?!\w)
@@ -79,9 +72,7 @@ class Telling:
         self.canon_log, self.prose, self.done_reason = canon_log, prose[:MAX_CHECKED], done_reason
         self.unchecked, self.end = len(prose) - len(self.prose), prose[-40:]
         self.facts = [fact.strip() for fact in re.findall(_FACT_TAG, self.prose)]
-        self.untagged = self.prose.strip()
-        if self.facts:
-            self.untagged = re.sub(r" +(?=[.,;:!?])", "", re.sub(_FACT_TAG, "", self.prose)).strip()
+        self.untagged = re.sub(rf" *{_FACT_TAG}(?=[.,;:!?])|{_FACT_TAG}", "", self.prose).strip()
         self.lower = self.untagged.replace("İ", "I").lower()  # as long as the text: only İ would grow
         self.narration = re.sub(_SPEECH, "”", self.untagged)  # the mark stays: something was said here
         self.sentences = split_sentences(self.untagged)
@@ -104,9 +95,8 @@ def names(player: str, texts: list) -> list:
     others = "\n".join(text for text in texts if text != player).replace(player, "")
     words = [word for word in re.findall(r"\w[\w'’-]+", player) if word[0].isupper()]
     shared = r"[A-Z][\w'’-]+ {0}\b|\b{0} [A-Z]".format
-    lent = [word for word in words if word in others and re.search(shared(re.escape(word)), others)]
-    own = [word for word in [player, *words] if word not in lent or word == player]
-    return [word for word in dict.fromkeys(own) if word.lower() not in _NO_INVENTIONS]
+    own = [word for word in words if word not in others or not re.search(shared(re.escape(word)), others)]
+    return [word for word in dict.fromkeys([player, *own]) if word.lower() not in _NO_INVENTIONS]
 
 
 def plain(text: str) -> str:
@@ -147,12 +137,15 @@ _GAME_NUMBERS = either(rf"""
     \b(?:gain|lose|drop|rise|climb)s? (?:{_NUMBER}|one|a) levels?\b
     \b(?:at|to|of|is|are|reach(?:es)?) level (?:{_NUMBER}|one)\b
 """)
+_QUANTITIES = "point hp mana exp xp damage cent class slot luck gold silver copper plat elect coin level".split()
+_COINS_TOO = "dollar shilling guinea florin ducat pence credit".split()
 
 
 def numbers(telling: Telling) -> list:
     """Digits, and number words beside a game quantity; what canon says in so many words stays."""
     found = [match[0] for match in re.finditer(r"(?<!\w)(?:\w+[ .#-]+)?\w*\d[\d.,:/%]*\w*", telling.untagged)]
-    spans = (match.span() for match in re.finditer(_GAME_NUMBERS, telling.lower))  # (?i) is four times slower
+    quantity = any(map(telling.lower.__contains__, [*_QUANTITIES, *_COINS_TOO]))  # which most prose hasn't got
+    spans = (match.span() for match in re.finditer(_GAME_NUMBERS, telling.lower if quantity else ""))
     found += [telling.untagged[start:end] for start, end in spans]
     return [text for text in found if plain(text).strip(" .,:") not in telling.known]
 
@@ -160,148 +153,180 @@ def numbers(telling: Telling) -> list:
 # plays_player ----------------------------------------------------------------
 
 _ACTS = """
-    accept admire adore advance agree aim ambush announce answer apologise apologize approach argue arm ask attack
-    attempt back_away bargain beckon beg block bolt bow brace brandish brush_off brush_past buy call challenge charge
-    chase cheer choose claim clamber clap clear_your climb close clutch collect confront consider contemplate continue
-    count_out crack_open crawl creep cross crouch_down cup cut dart dash decide declare decline demand deny despise dig
-    dive dodge doubt drag draw dread drink drop_a drop_the drop_to drop_your duck ease eat edge elbow embrace enjoy
-    enter envy examine exclaim explain fear fight fire fling flip follow force fumble gather gesture get_to get_up give
-    glance_back glance_over glare go grab grasp greet grin grip grit growl hack halt hammer hand hate haul head help
-    hesitate hiss hoist hold_out hold_up hope hunt hurl hurry ignore inch insist inspect intend interrupt investigate
-    invite jam join jump keep_going keep_moving keep_walking kick kill kiss kneel_beside kneel_down kneel_to knock laugh
-    launch lay_a lay_down lay_out lay_the lay_your lead lean_forward lean_in leap leave let_go let_her let_him let_it
-    let_out let_the let_them let_your lie_down lift light_a light_the light_your loathe lock loose love lower lunge
-    make_a_break make_a_choice make_a_dash make_a_decision make_a_grab make_camp make_for make_haste make_up_your
-    make_your march marvel mount mourn mouth move murmur mutter nock nod nudge offer open order pace pack parry part_the
-    pause pay peel pick pin pity place plan plant pledge pluck plunge pocket point pole ponder pounce pour pray prepare
-    press promise propose protest pry pull punch push put quicken raise ram reach_down reach_for reach_in reach_into
-    reach_out reach_up read_the refuse regret relish reload remove reply resent resist resolve respond rest_a rest_your
-    retort retreat return ride rip rise roll_up roll_your row rub run rush salute savour say scan scoop scramble search
-    seize set_a set_down set_foot set_off set_out set_the set_to set_your settle_into shake sheathe shoot shoulder shout
-    shove shrug sidestep sift sigh sign signal sip sit_down sit_up slam slap slash slice slide_your sling slip_away
-    slip_between slip_inside slip_into slip_out slip_past slip_the slip_your smash smile smirk snap snarl snatch sneak
-    speak spit sprint spur square_your squeeze stab stalk stand_up start_across start_down start_forward start_toward
-    start_towards start_up steady_your steal steel steer step stoop stop straighten stride strike stroke stroll stuff
-    surge_forward surrender swap swear sweep swim swing take tap tear_open tell test thank threaten throw thrust thumb
-    tie tighten tiptoe toss touch trace trade tread trot trudge trust try tuck tug turn twist uncork unfold unlock
-    unroll unsheathe untie vault venture volunteer vow wade walk want warn wave weave_through whisper whistle wield wink
-    wipe wish withdraw wonder work_your wrap wrench wrestle yank yell yield
+    accept adjust admire adore advance agree aid aim allow_yourself ambush announce answer apologise apologize apply
+    appreciate approach argue arm ask assess assist attack attempt avoid back_away bandage bang bargain barge beckon beg
+    bellow bend_down|over|to bite block bolt bow brace brandish brave breathe_a_sigh bribe bring_your brush_off|past
+    bury buy call cast_a_spell|about|your challenge charge chase check cheer choose claim clamber clap clean clear_your
+    clench climb close clutch collect come_forward|to_a compliment conceal concentrate confess confront consider
+    contemplate continue convince count_out crack_open crawl creep cross crouch_down cup curse cut dart dash deal decide
+    declare decline defend demand deny descend despise destroy dig dip disarm dismiss dismount dive dodge doubt douse
+    drag draw dread drink drive_your drop_a|into_a|the|to|your duck ease eat edge elbow embrace empty encourage enjoy
+    enter envy examine exclaim explain explore extend_a|your extinguish fall_into_step fear fetch fight finish fire flee
+    flick fling flip focus follow force fumble gamble gather gesture get_back|down|out|ready|to|up give glance_back|over
+    glare go grab grasp greet grin grip grit growl guide gulp hack hail halt hammer hand hate haul head heave heed help
+    hesitate hiss hoist hold_out|up|your hope hug hunt hurl hurry ignore inch inhale inquire insist inspect intend
+    interrupt introduce investigate invite jab jam jerk join joke jump keep_going|moving|one|to|walking|your kick kill
+    kindle kiss kneel_beside|down|to knock land_a lash laugh launch lay_a|an|down|hands|out|the|your lead
+    lean_across|close|closer|forward|in|over leap leave let_fly|go|her|him|it|out|the|them|your|yourself lie_down lift
+    light_a|the|your loathe lock long_for loose love lower lunge
+    make_a_break|a_choice|a_dash|a_decision|a_grab|a_mental|a_run|an_offer|camp|for|haste|no|sure|up_your|your march
+    marvel mock motion mount mourn mouth move murmur mutter navigate negotiate nock nod nudge obey offer open order pace
+    pack panic parry part_the pat pause pay peek peel peer persuade pick pin pity pivot place plan plant play plead
+    pledge pluck plunge pocket point pole ponder pounce pour pray prefer prepare press proceed promise propose protest
+    pry pull punch pursue push put question quicken quip raise ram reach_down|for|in|into|out|up read_the ready reassure
+    refuse regret release relish reload remove repeat reply request rescue resent resist resolve respond rest_a|your
+    retort retreat retrieve return ride rip rise roll_aside|to|up|your row rub rummage run rush salute saunter savor
+    savour say scale scan scoff scold scoop scowl scramble scratch scrutinize search secure seize
+    set_a|an|down|foot|off|out|the|to|your settle_into shake sheathe shield shift_your shoot shoulder shout shove shovel
+    shrug shuffle shut sidestep sift sigh sign signal sing sip sit_down|up slam slap slash slice slide_a|into|the|your
+    sling slink slip_away|between|inside|into|out|past|the|your smash smile smirk snap snarl snatch sneak sneer sniff
+    snort speak spin_around|on|to spit spread_your sprint spur square_your squeeze stab stalk stand_up|your
+    start_across|down|forward|running|toward|towards|up|walking stash steady_your steal steel steer step stoop stop
+    straighten strap stretch_out stride strike strip stroke stroll study stuff suggest summon surge_forward surrender
+    survey swallow_your swap swear sweep swerve swim swing take tap taunt tear_open tease tell test thank think_about|of
+    threaten throw thrust thumb tie tighten tip_your tiptoe toss touch trace trade tread treat trot trudge trust try
+    tuck tug turn twist unbar uncork uncover unfasten unfold unlock unpack unroll unsheathe untie unwrap urge use utter
+    vault veer venture volunteer vow wade walk want warn wave weave_through weigh_your whip whirl whisper whistle wield
+    wind_the|up|your wink wipe wish withdraw wonder work_your worry wrap wrench wrestle wriggle wring write yank yell
+    yield
 """
 _IDIOMS = either(r"""
     take \S+ (?:points? of )?damage|take (?:in|after|shape|up (?:most|half))\b
-    take (?:a|the|an|another) (?:\w+ )?(?:hit|blow|beating|wound|brunt|fall|chill|arrow|bullet|elbow)
+    take (?:a|the|an|another) (?:\w+ )?(?:hit|blow|beating|wound|brunt|fall|chill|arrow|bullet|elbow|moment|while)
     draw (?:\w+ )?(?:stares|eyes|looks|glances|attention|breath|notice)|give (?:off|way)|pick out|cut a|answer to|pass
     leave (?:\w+ ){0,2}(?:tracks|prints|footprints|marks|trails?)|turn (?:pale|cold|blue|white|grey)|rise and fall
     go (?:cold|numb|still|pale|under|hungry|unnoticed|down|flying|sprawling|over)|read the (?:name|words?)
-    run (?:out of|low|red)|stop (?:hearing|seeing)|(?:move|shake) with |smile like
+    run (?:out of|low|red|into)|stop (?:hearing|seeing)|(?:move|shake) with |smile like|treat(?:ed)? to|use to
 """)  # what a verb of _ACTS says that is no act
+_PAST = """
+    choose chose creep crept draw drew drink drank fight fought give gave go went hold held keep kept kneel knelt lead
+    led leap leapt make made pay paid ride rode rise rose run ran say said shake shook shoot shot speak spoke steal
+    stole stride strode strike struck swing swung take took tell told think thought throw threw flee fled buy bought
+""".split()
 _EMOTIONS = one_of("""
     grief fear dread anger rage fury joy delight relief shame guilt pity hope despair sorrow sadness pride curiosity
     excitement love hatred disgust panic terror horror anxiety unease loneliness remorse determination triumph gratitude
     envy jealousy contempt resentment longing courage confidence frustration satisfaction happiness trepidation
-    foreboding apprehension nostalgia melancholy sympathy rush_of_adrenaline sense_of_wonder sense_of_awe
+    apprehension nostalgia melancholy sympathy dismay defiance resolve foreboding adrenaline wonder awe
 """)
 _MOODS = one_of("""
     happy sad angry afraid nervous uneasy relieved determined furious ashamed guilty proud hopeful anxious eager scared
-    frightened terrified excited curious grateful jealous worried glad homesick tempted overwhelmed delighted enraged
-    horrified thrilled saddened intrigued resolved compelled disappointed heartbroken
+    frightened terrified excited curious grateful jealous worried glad tempted overwhelmed delighted horrified thrilled
+    intrigued resolved compelled disappointed heartbroken confident wary lonely impatient irritated annoyed frustrated
+    amused shocked surprised bewildered confused puzzled reassured pleased disgusted hopeless desperate reluctant
+    uncomfortable
 """)
-_ADVERB = r"(?:(?:\w+ly|also|then|now|just|still|soon|both|instead|at once|once more|again|finally) )"
+_ADVERB = r"(?:(?:(?!reply)\w+ly|all|two|already|also|then|now|just|still|both|instead|at once|again) )"
 _CLAUSE = r"(?:^|[.!?;:,—–…”()\n*]|--|\b(?i:and|but|as|while|then|so|yet)\b)[^\S\n]*"
+_WITH = r"\b(?:With|Without|In one|In a) [^.!?,;:\n”]{1,40} |\b[A-Z]\w+ly |\b(?:two|all|both) of "
+_ONLY = r"\b(?i:only|not until) [^.!?;:\n”]{0,40}?\bdo "
 _YOU = (
-    rf"(?m)(?:{_CLAUSE}|\b(?i:only|not until) [^.!?;:\n”]{{0,40}}?\bdo )"
-    rf"((?i:you)(?: and (?:the )?[A-Z]\w+)?|I)( |['’]re |['’]ll |['’]ve )({_ADVERB}*)([^.!?;:\n”—]*)"
+    rf"(?m)(?:{_CLAUSE}|{_ONLY}|{_WITH})"
+    rf"(?:(?i:you)(?: and (?:the )?[A-Z]\w+)?|I|We)(?: {_ADVERB}*|(?=['’]))(?=([^.!?;:\n”—]{{0,200}}))"
 )
-_HEART = (
-    rf"\b[Yy]our (?:heart|chest|blood|soul|spirits?|stomach|gut|mind|throat)\b [^.!?;:\n]{{0,40}}?"
-    rf"\b(?:with|in|from) (?:\w+ )?(?:{_EMOTIONS})\b"
-)
-_FEEL = either(rf"""
-    (?:(?:can )?feel|are|grow) (?:(?!\b(?:his|her|their|its|\w+['’]s)\b)[\w,’'-]+ ){{0,6}}?(?:{_EMOTIONS})\b
-    (?:feel|are|grow) {_ADVERB}*(?:a little |very |so |suddenly )?(?:{_MOODS})\b
+_SEIZES = one_of("""
+    grips seizes fills washes_over settles_over settles_in settles_into surges_through floods overwhelms takes_hold_of
+    courses_through tugs_at gnaws_at coils_in creeps_into strikes hits floods_through sweeps_over
 """)
-_DECIDED = r"(?:have )?(?:(?:already|now|just) )?(?:decided|chosen|resolved|agreed|sworn|vowed|made up \w+ mind)\b"
-_LEAD_IN = r"(?:can['’]t help but|cannot help but|manage to|begin to|start to|will not|will|shall) "
+_HANDLES = one_of("""
+    reach reaches tighten tightens wrap wraps curl curls dart darts drifts_to grabs grab flies_to goes_to moves_to
+    close_around closes_around closes_over slips_into slips_to slam slams
+""")
+_ORGANS = "heart|chest|blood|soul|spirits?|stomach|gut|mind|throat"
+_INNER = either(rf"""
+    \b[Yy]our (?:{_ORGANS})\b [^.!?;:\n]{{0,40}}?\b(?:with|in|from) (?:\w+ )?(?:{_EMOTIONS})\b
+    \b[Yy]our (?:heart|spirits?) (?:sinks?|sank|soars?|swells?|aches?|breaks?|leaps?|lifts?)\b
+    \b[Yy]our (?:\w+ )?(?:{_EMOTIONS}|temper|curiosity) (?:is|[a-z]+s)\b
+    \b(?i:{_EMOTIONS}) (?:[^.!?;:\n”]{{0,30}}? )?(?:{_SEIZES}) you(?:r \w+)?\b
+    \b[Yy]our (?:\w+ )?(?:hand|hands|fingers|fist) {_ADVERB}*(?:{_HANDLES})\b
+""")
+_FEELS = "(?:feels?|felt|are|grows?|becomes?)"
+_FEEL = either(rf"""
+    (?:can )?{_FEELS} (?:(?!\b(?:his|her|their|its|\w+['’]s)\b)[\w,’'-]+ ){{0,6}}(?:{_EMOTIONS})\b
+    {_FEELS} {_ADVERB}*(?:(?:a little|very|so|suddenly|more|too|strangely) )?(?:{_MOODS})\b
+    feel an? (?:\w+ )?(?:sense|mix|mixture|twinge) of (?!\w+ing\b)|(?:can['’]t|cannot) (?:help feeling|bring yourself)
+""")
+_DECIDED = r"(?:already |now |just )?(?:decided|chosen|resolved|agreed|sworn|vowed|made up \w+ mind)\b"
+_LEAD_IN = r"(?:can['’]t help but|cannot help but|manage to|begin to|start to|will not|will|['’]ll|['’]d|shall|would) "
+_ING_IN = rf"(?:can['’]t help|cannot help|find yourself|begin|start|keep|go on|resume) {_ADVERB}*"
+_STILL = r"(?:stand|sit|wait|look|listen|glance|stare|crouch|kneel|remain|stay|hesitate|blink|wake|breathe)\b"
+_THINGS = "the|a|an|your|his|her|their|it|him|them|to|towards?|into|at|for|out|up|down|back|away|over|inside|forward"
 _LATER = {
     "": rf"(?:\band|\bthen|,) {_ADVERB}*(\w+ (?:your|yourself)\b)",
+    "ing": rf", {_ADVERB}*(\w+ your\b)",
+    "still": rf"(?:\band|\bthen|,) {_ADVERB}*(\w+(?: (?:{_THINGS})\b|$))",
     "s": rf"(?:\band|\bthen|,) {_ADVERB}*(\w+ (?:his|her|their|the|a|an|up|down|out|in|to|at|into)\b)",
 }
+_PARTICIPLE = rf"(?m)(?:^|[.!?”] )(?:{_ADVERB}|\w+ly )?([A-Z]?\w+ing [^.!?;:\n”]{{1,80}}?), you\b"
 
 
 def played(telling: Telling) -> list:
-    """Where the narrator has the player act, speak, decide or feel: as you or I, or by name."""
-    found = [match[0] for match in re.finditer(_HEART, telling.narration)] if "your " in telling.lower else []
-    clauses = {match[0]: match for match in re.finditer(_YOU, telling.narration)}  # small models repeat themselves
+    """Where the narrator has the player act, speak, decide or feel: as you, I or we, or by name."""
+    told = telling.narration
+    present = re.findall(r"\b(?:is|are|has|have|see|hear|feel|stand)\b|['’]re\b", told)
+    past = len(re.findall(r"\b(?:was|were|had|saw|heard|felt|stood)\b", told)) >= len(present)
+    found = [match[0] for match in re.finditer(_INNER, told)]
+    found += [match[1] for match in re.finditer(_PARTICIPLE, told) if _is_act(match[1], "ing")]
+    clauses = {match[0] + match[1]: match for match in re.finditer(_YOU, told)}  # small models repeat themselves
     for clause, match in clauses.items():
-        if _you_act(match[2].strip(" ’'"), match[4]):
+        if _acts(match[1], "", past):
             found.append(clause.strip(" .!?;:,—–…”()\n*"))
-    for name in filter(telling.narration.__contains__, telling.player_names):
-        by_name = rf"(?m){_CLAUSE}({re.escape(name)} {_ADVERB}*([^.!?;:\n”—]*))"
-        found += [match[1] for match in re.finditer(by_name, telling.narration) if _name_acts(match[2])]
+    for name in filter(told.__contains__, telling.player_names):
+        by_name = rf"(?m){_CLAUSE}({re.escape(name)}(?:: ?”| {_ADVERB}*([^.!?;:\n”—]*)))"
+        found += [match[1] for match in re.finditer(by_name, told) if not match[2] or _acts(match[2], "s", past)]
     return found
 
 
-def _you_act(link: str, rest: str) -> bool:
-    """Whether what follows "you", "you're", "you'll" or "you've" is an act, a decision or a feeling."""
-    being = re.match(rf"(?:are |am ){_ADVERB}*", rest)
-    if link == "re" or being:
-        rest = rest[being.end() :] if being else rest
-        return _is_act(rest, "ing") or _matches(_FEEL, f"are {rest}")
-    if link == "ve" or rest.startswith("have "):
-        return _matches(_DECIDED, rest)
-    if helpless := re.match(r"(?:can['’]t|cannot) help (\w+ing)\b", rest):
-        return _is_act(helpless[1], "ing")
+def _acts(rest: str, form: str, past: bool) -> bool:
+    """Whether what follows "you" or, in the form on -s, a name is an act, a decision or a feeling."""
+    if being := re.match(rf"(?:are|am|were|is|was|['’](?:re|m)) {_ADVERB}*", rest):
+        rest = rest[being.end() :]
+        later = not re.search(r"\bto [a-z]+ ", rest) and _acts_later(rest, form)
+        return _is_act(rest, "ing") or later or bool(re.match(_FEEL, f"are {rest}"))
+    if had := re.match(r"(?:have|has|['’]ve) ", rest):
+        return bool(re.match(_DECIDED, rest[had.end() :]))
     rest = re.sub(rf"\A{_LEAD_IN}", "", rest)
-    return _is_act(rest, "") or _matches(_FEEL, rest) or _acts_later(rest, "")
+    if (into := re.match(_ING_IN, rest)) and _is_act(rest[into.end() :], "ing"):
+        return True
+    now = _is_act(rest, form) or (past and _is_act(rest, "ed")) or bool(re.match(_FEEL, rest))
+    still = form == "" and bool(re.match(_STILL, rest)) and _acts_later(rest, "", _LATER["still"])
+    itself = form == "s" and re.match(r"\w+(?:s|ed) (?:himself|herself|themsel\w+)\b", rest)
+    return now or still or bool(itself) or _acts_later(rest, form) or _acts_later(rest, "ing")
 
 
-def _name_acts(rest: str) -> bool:
-    """Whether what follows the player's name is an act or a feeling."""
-    if rest.startswith("is "):
-        return _is_act(rest[3:], "ing") or _matches(_FEEL, f"are {rest[3:]}")
-    return _is_act(rest, "s") or _matches(_FEEL, re.sub(r"^(feel|grow)s ", r"\1 ", rest)) or _acts_later(rest, "s")
-
-
-def _acts_later(rest: str, form: str) -> bool:
-    """Whether a later verb of the clause is an act: "you wait and draw your blade"."""
-    return any(_is_act(match[1], form) for match in re.finditer(_LATER[form], rest))
+def _acts_later(rest: str, form: str, later: str = "") -> bool:
+    return any(_is_act(match[1], form) for match in re.finditer(later or _LATER[form], rest))
 
 
 def _is_act(rest: str, form: str) -> bool:
     """Whether it begins with a verb of _ACTS in that form, and not with an idiom."""
     words = rest.lower().split(" ", 3)[:3]
     begins = {words[0].strip(",")} | {" ".join(words[:count]).strip(" ,") for count in (2, 3)}
-    return not _acts(form).isdisjoint(begins) and not (form == "" and _matches(_IDIOMS, rest.lower()))
-
-
-def _matches(pattern: str, text: str) -> bool:
-    return re.match(pattern, text) is not None
+    return not _verbs(form).isdisjoint(begins) and not (form == "" and re.match(_IDIOMS, rest.lower()))
 
 
 @functools.cache
-def _acts(form: str) -> set:
-    """The verbs of _ACTS as they are, or in their form on -ing or -s."""
-    inflect = {"": str, "ing": _ing, "s": _third}[form]
-    return {" ".join([inflect(verb), *rest]) for verb, *rest in (act.split("_") for act in _ACTS.split())}
+def _verbs(form: str) -> set:
+    """The verbs of _ACTS as they are, or in their form on -ing, -s or -ed."""
+    table = [act.partition("_") for act in _ACTS.split()]
+    verbs = [(verb, phrase.replace("_", " ")) for verb, _, phrases in table for phrase in phrases.split("|")]
+    return {f"{_inflect(verb, form)} {phrase}".strip() for verb, phrase in verbs}
 
 
-def _ing(verb: str) -> str:
-    if verb.endswith("ie"):
-        return verb[:-2] + "ying"
-    if verb.endswith("e") and not verb.endswith("ee"):
-        return verb[:-1] + "ing"
-    return verb + (verb[-1] if re.fullmatch(r"[^aeiou]*[aeiou][^aeiouwxy]", verb) else "") + "ing"
-
-
-def _third(verb: str) -> str:
-    verb = re.sub(r"(?<=[^aeiou])y$", "ie", verb)
-    return verb + ("es" if re.search(r"(?:[sxzo]|ch|sh)$", verb) else "s")
+def _inflect(verb: str, form: str) -> str:
+    if form == "s":
+        verb = re.sub(r"(?<=[^aeiou])y$", "ie", verb)
+        return verb + ("es" if re.search(r"(?:[sxzo]|ch|sh)$", verb) else "s")
+    if form == "ed" and verb in _PAST[::2]:
+        return _PAST[_PAST.index(verb) + 1]
+    doubled = verb[-1] if form and re.fullmatch(r"[^aeiou]*[aeiou][^aeiouwxy]", verb) else ""
+    stem = {"": verb, "ing": re.sub(r"(?<!e)e$", "", re.sub("ie$", "y", verb)), "ed": re.sub("e$", "", verb)}[form]
+    return (re.sub(r"(?<=[^aeiou])y$", "i", stem) if form == "ed" else stem) + doubled + form
 
 
 # invented_name ---------------------------------------------------------------
 
-_NO_INVENTIONS = set(
-    """
+_NO_INVENTIONS = """
     i you he she it we they me him her us them your yours my mine his hers its our their a an the this that these those
     there here and but or nor so yet if as when while where who what which why how not no yes then now in on at to from
     with of for by is are was were do does did have has had can could will would shall should may might must let
@@ -314,45 +339,59 @@ _NO_INVENTIONS = set(
     west northern southern eastern western hell heaven devil death fate fortune luck time night winter summer spring
     autumn common elf elves elven elvish dwarf dwarves dwarven dwarvish orc orcs orcish goblin halfling human english
     latin ok tv o oh ah one none everyone anyone anybody stranger
-""".split()
-)  # function words, titles, the calendar, what is everybody's
+""".split()  # function words, titles, the calendar, what is everybody's
 _WORD = r"[^\W\d_a-z](?<![\w'’ʼ].)(?:[\w'’ʼ]|-(?=\w))*"
 _ABBREVIATED = r"\b(?:Mr|Mrs|Ms|Mme|Mlle|Dr|St|Capt|Lt|Sgt|Col|Gen|Prof|Rev|Fr|Sr|Jr|Hon|No|[A-Z])\.$"
+_AFTER = "her|his|your|you|at you|up at|at her|at his|forward|aside|closer|back|out|into|something|the|a|and|but|as"
+_SAYS = "says|said|asks|leans|takes|pulls|speaks|adds|tells|strides|kneels|grabs|raises|enters"
+_DOES = one_of("""
+    nods smiles grins laughs chuckles shrugs whispers mutters murmurs sighs frowns glares steps turns looks glances
+    stares watches draws winks smirks points gestures shakes calls shouts yells replies answers waves walks
+""")  # or the plural of a noun, unless what comes after tells
+_PERSON = rf" {_ADVERB}*(?:(?:{_SAYS})\b|(?:{_DOES})(?: (?:{_AFTER})\b| \w+ly\b|[.]))|,? and (?!I\b)[A-Z]\w+ [a-z]"
+_NOT_PEOPLE = """
+    nothing something everything anything another neither either each both all many most few some any somewhere nowhere
+    outside inside behind below above overhead rain wind smoke fog mist steam water snow thunder lightning light
+    darkness dark silence dust mud ice fire wood stone sand moonlight sunlight firelight dawn dusk morning evening
+    midnight today tonight tomorrow yesterday blood sweat frost men women children people two three four five six seven
+    eight nine ten lamplight
+""".split()
 _OPENING = r"[.!?…:;\n—–-][\"”’'»)*_]*\s*[\"“‘«'(*_]*$|(?:^|[\s(])[\"“‘«'(*_]+$"
 _ENDINGS = """
-    s es ish an ans ian ians ean eans ese er ers ite ites man men woman women folk son sson dottir sdottir ic i n ns e a
-    o y um us ia land mark born made
+    а у ы и е ой ом s es ish an ans ian ians ean eans ese er ers ite ites man men woman women folk son sson dottir
+    sdottir ic i n ns e a o y um us ia land mark born made
 """.split()  # of nationalities, plurals, the folk of a place
 
 
 def invented_names(telling: Telling) -> list:
     """Capitalised words inside a sentence that canon and this prose's facts don't know, with their neighbours."""
-    text = re.sub(r"(?m)\[[^\]]*\]?|^(?:#|\*\*).*", lambda match: "." * len(match[0]), telling.untagged)
+    text = re.sub(_MASKED, lambda match: "." * len(match[0]), telling.untagged)
     is_known, found, last_end = functools.cache(lambda word: _is_known(word, telling.known)), [], -1
     for match in re.finditer(_WORD, text):
         start, end = match.span()
-        if not _is_name(match[0]) or _opens_sentence(text, start) or is_known(match[0]):
+        is_name = match[0][0].isupper() and not match[0].isupper() and not match[0].startswith(("I'", "I’"))
+        if not is_name or is_known(match[0]):
             continue
-        if found and not text[last_end:start].strip(" "):
-            found[-1] += text[last_end:end]
-        else:
-            found.append(match[0])
+        if _opens_sentence(text, start) and not _names_somebody(match[0], text[end : end + 40], telling):
+            continue
+        beside = found and not text[last_end:start].strip(" ")
+        found.append(found.pop() + text[last_end:end] if beside else match[0])
         last_end = end
     return found
 
 
-def _is_name(word: str) -> bool:
-    """Whether the word is written as a name, a capital first and not all of it capitals, and isn't everybody's."""
-    is_written_so = len(word) > 1 and word[0].isupper() and not word.isupper() and not re.match(r"I['’]", word)
-    return is_written_so and word.lower() not in _NO_INVENTIONS
-
-
 def _opens_sentence(text: str, start: int) -> bool:
-    """Whether a sentence, a line, a quotation or the like begins with what stands there."""
     before = text[max(0, start - 12) : start]
-    if not before.strip():
-        return True
-    return not re.search(_ABBREVIATED, before.rstrip()) and re.search(_OPENING, before) is not None
+    opens = re.search(_OPENING, before) and not re.search(_ABBREVIATED, before.rstrip())
+    return bool(opens) or not before.strip()
+
+
+def _names_somebody(word: str, after: str, telling: Telling) -> bool:
+    """Whether a capitalised first word is a name, by what comes after: it does what people do, or owns something."""
+    owns = word.endswith(("'s", "’s")) and re.match(r" (?!\w+ing\b|gone|not|been|in|out|up|a|the)\w", after)
+    if not (owns or re.match(_PERSON, after)) or word + after[:12] not in telling.narration:
+        return False
+    return re.sub(r"['’]s$", "", word).lower() not in [*_NOT_PEOPLE, *_NO_INVENTIONS]
 
 
 def _is_known(written: str, known: str) -> bool:
@@ -366,7 +405,6 @@ def _is_known(written: str, known: str) -> bool:
 
 
 def _stands_in(stem: str, known: str) -> bool:
-    """Whether a word of the text is the stem, or the stem with an ending."""
     start = known.find(stem)
     while start >= 0:
         tail = re.compile(r"\w*").match(known, start + len(stem))[0]
@@ -388,57 +426,51 @@ _SMALL_WORDS = frozenset("the a an of is are was were named called name to in on
 
 def redefined(telling: Telling) -> list:
     """Facts about who the player is, and facts that say again, or against it, what is established."""
-    if not telling.facts:
-        return []
     names = "|".join(re.escape(plain(_bare(name))) for name in telling.player_names) or "the player"
     about_player = (
         rf"(?:the player|you|(?:\w+ )?(?:{names}))(?:'s? (?:\w+ ){{0,2}}|'re)? ?\b(?:{_WHO})\b"
         rf"|(?:the player's|your|(?:{names})'s?) (?:real |true |full |birth |late |long-lost )?(?:{_KIN})\b"
     )
     old = [_content(fact) for fact in telling.canon_log.get("established_facts", ())]
-    return [fact for fact in telling.facts if _matches(about_player, plain(_bare(fact))) or _says_again(fact, old)]
+    return [fact for fact in telling.facts if re.match(about_player, plain(_bare(fact))) or _says_again(fact, old)]
 
 
 def _bare(text: str) -> str:
     return " ".join(re.sub(r"[^\w\s'’-]", " ", text).split())
 
 
-@functools.lru_cache(maxsize=4096)  # a game sends its facts with every turn
-def _content(fact: str) -> frozenset:
-    """The words of a fact that say something."""
-    return frozenset(re.sub(r"'s?(?!\w)|[^\w\s'-]", " ", plain(fact)).split()) - _SMALL_WORDS
-
-
 def _says_again(fact: str, established: list) -> bool:
-    """Whether a fact has all but the same words as an old one."""
     new = _content(fact)
     alike = (len(new & old) >= 0.75 * len(new | old) or (len(new) > 2 and new <= old) for old in established)
     return bool(new) and any(alike)
 
 
-# bad_tag ---------------------------------------------------------------------
-
-
-def bad_tags(telling: Telling) -> list:
-    """Brackets and FACT labels that are left when the sound tags are out."""
-    return re.findall(r"\[.{0,60}|\S{0,80}\].{0,20}|\bFACTS?:.{0,40}", telling.untagged)
+@functools.lru_cache(maxsize=4096)  # a game sends its facts with every turn
+def _content(fact: str) -> frozenset:
+    return frozenset(re.sub(r"'s?(?!\w)|[^\w\s'-]", " ", plain(fact)).split()) - _SMALL_WORDS
 
 
 # not_prose -------------------------------------------------------------------
 
 _LABELS = one_of("""
-    Location Recent_events Established_facts Companions Companions_present Active_quest Fortune Player Scene Setting
-    Narrator Narration Title Response Output Prose Description Assistant User System
+    Choices Options Your_choices Your_options Actions Possible_actions Location Recent_events Established_facts
+    Companions Companions_present Active_quest Fortune Player Scene Setting Narrator Narration Title Response Output
+    Prose Description Assistant User System
 """)
 _LINE = either(rf"""
     [^\S\n]*(?:\{{.*|\[\s*[{{"].*)
     ```.*|\#{{1,6}} .*|\*\*[^*\n]{{1,60}}\*\*:?\s*$|(?:-{{3,}}|\*{{3,}}|={{3,}})\s*$
     [^\S\n]*(?:[-*•] .*\n\s*[-*•] .*|1[.)] .*)
     [^\w\n]*(?:{_LABELS})\b\W{{0,4}}:.{{0,40}}
-    (?:Sure|Certainly|Of course|Absolutely)[!,.].{{0,40}}(?:here|scene|narrat|descri|continu).{{0,20}}
+    (?:Sure|Certainly|Of course|Absolutely|Okay|Alright)[!,.].{{0,40}}(?:here|scene|narrat|descri|continu).{{0,20}}
     \W?(?:Note|OOC|N\.B\.|Word count)\b\W.{{0,40}}
 """)  # JSON; fences, headings, rules; lists; labels; talk
-_STRUCTURE = rf"(?m)^(?:{_LINE})"
+_MENU = either(r"""
+    (?<!\w)\(?(?:1[.)]|[aA]\)) .{1,80}(?:\s|[;,])\(?(?:2[.)]|[bB]\)) .*|(?<!\w)\(1\).{1,80}\(2\).*
+    ^[ \t]*\([^()\n]{1,60}\)(?:[\s,/|]*\([^()\n]{1,60}\))+[ \t]*$|^[ \t]*>.+\n[ \t]*>.+
+""")  # of choices
+_STRUCTURE = rf"(?m)^(?:{_LINE})|{_MENU}"
+_MASKED = rf"(?m)\[[^\]]*\]?|^(?:#|\*\*|[ \t]*(?:\d|[A-Da-d])[.)]|[ \t]*>).*|{_MENU}"  # no place for a name
 _TOKENS = either(r"""
     <\|.{0,20}|\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<[be]os>|</?think(?:ing)?>
     "\w+"\s*:\s*["\[{].{0,30}
@@ -452,41 +484,42 @@ _TALK = either(r"""
     (?:based on|according to|from) the (?:established facts|context|canon|canon log|recent events|rules|details)
     (?:canon log|(?:provided|given) context|context (?:provided|given)|player character|system prompt)
     let me know (?:if|what|how)|\bwould you like (?:me )?to (?:continue|know)
+    feel free to|I hope (?:this|that) (?:helps|meets|works)|as requested|the user
+    I(?:['’]ve| have) (?:kept|included|avoided|written|tried|followed)|(?:second|third|first)[- ]person
 """)
 _TASK = rf"(?i)\b(?:{_TALK})\b.{{0,30}}"  # talk about the task
 
 
 def unprosaic(telling: Telling) -> list:
     """What is no prose, and where the narrator talks about the task."""
-    found = [match[0] for match in re.finditer(_STRUCTURE, telling.untagged)]
-    found += [match[0] for match in re.finditer(_TOKENS, telling.untagged)]
-    found += [match[0] for match in re.finditer(_TASK, telling.narration)]
-    return found
+    places = ((_STRUCTURE, telling.untagged), (_TOKENS, telling.untagged), (_TASK, telling.narration))
+    return [match[0] for pattern, text in places for match in re.finditer(pattern, text)]
 
 
 # not_second_person -----------------------------------------------------------
 
-_I_AM = r"I(?<!\w.)(?:['’](?:m|ll|ve|d)\b| [a-z]\w*)[^.!?\n]{0,30}"
-_MINE = (
-    r"[IMm](?<!\w.)(?:(?<=I)(?:['’](?:m|ll|ve|d)\b| [a-z]\w*)"
-    r"|(?<!I)(?:y(?! (?:lord|lady|liege|dear|love|god|word))|e|yself)\b)[^.!?\n]{0,30}"
-)
-_SPEAK = "say|ask|call|add|tell|mutter|whisper|murmur|remark|growl|repeat|announce"
-_SAID = rf"\b(?:(?:{_SPEAK})s?|said|asked|cry|cries|reply|replies)\b"
+_I_AM = r"[IW](?<!\w.)(?:(?<=I)|e)(?:['’](?:m|re|ll|ve|d)\b| [a-z]\w*)[^.!?\n]{0,30}"
+_MINE = rf"{_I_AM}|[MmOo](?<!\w.)(?:y(?! (?:lord|lady|liege|dear|love|god|word))|e|yself|ur)\b[^.!?\n]{{0,30}}"
+_YOU_AT_ALL = r"\b(?:[Yy]ou|YOU|[Yy]ours?|[Yy]ourself|[Yy]ourselves)\b"
+_SAID = r"\b(?:says?|said|asks?|asked|adds?|tells?|cry|cries|reply|replies|(?:call|mutter|whisper|murmur)s?)\b"
 
 
 def other_person(telling: Telling) -> list:
-    """The narrator as I; or a scene without you: three sentences of it, or fewer with the player by name."""
-    addressed = re.search(r"\b(?:you|your|yours|yourself|yourselves)\b", telling.lower)
+    """The narrator as I or we; or a scene without you, of three sentences or fewer with the player in it."""
+    told, addressed = telling.narration, re.search(_YOU_AT_ALL, telling.narration)
     own = _I_AM if addressed else _MINE
-    told = split_sentences(telling.narration) if re.search(own, telling.narration) else []
-    first = [match[0] for text in told if not re.search(_SAID, text) for match in re.finditer(own, text)]
+    parts = split_sentences(told) if re.search(own, told) else ()
+    told_so = [text for text in parts if not re.search(_SAID, text) and not re.search(_TASK, text)]
+    first = [match[0] for text in told_so for match in re.finditer(own, text)]
     if first or addressed:
         return first[:1]
+    kind = re.findall(r"^an? ([a-z-]+)$", telling.canon_log["player"].get("description") or "")
+    who = "|".join(map(re.escape, [*telling.player_names, "The player", *(f"The {word}" for word in kind)]))
+    does = rf" {_ADVERB}*(?:[a-z]+s\b|[^\W\d_a-zA-Z]{{3}})"  # in any script
+    named = re.search(rf"(?m){_CLAUSE}((?:{who})(?:['’]s \w+|{does}).{{0,40}})", told)
     count = len(telling.sentences) - (telling.done_reason == "length")  # the one that was cut might have said it
-    does = rf"\b(?:{'|'.join(map(re.escape, telling.player_names))}) (?:{_ADVERB})*[a-z]+s\b"
-    named = telling.player_names and re.search(does, telling.narration)
-    return [telling.untagged[:60]] if count >= 3 or (named and count) else []
+    alone = count >= 3 and not re.search(f"{_YOU_AT_ALL}|^[^A-Za-z]+$", telling.untagged)
+    return [named[1]] if named and count else [telling.untagged[:60]] * alone
 
 
 # too_long --------------------------------------------------------------------
@@ -513,35 +546,56 @@ def split_sentences(text: str) -> list:
 
 
 def _is_over(end: str, next_character: str, after: str) -> bool:
-    """Whether a sentence that ends so is over before what comes after."""
     if after[:1].islower() or (not end[-5:].islower() and end[-1] == "." and re.search(_ABBREVIATED, end)):
         return False
     quoted = next_character in "\"”’'»" and end[-1] in "!?…."
     return not (quoted and after[:1] not in '"“‘«' and re.search(_SAID, " ".join(after.split()[:4])))
 
 
-# repeats
+# loops -----------------------------------------------------------------------
 
 
-def find_repeats(digest: str, prose: str, before) -> list:
-    """The runs of six words or more that stand in a narration before, the digest's own aside; then it stands there too.
-
-    `before` is a deque of the narrations before, which it keeps; empty when nothing is said again.
-    """
-    words, runs = _words_and_runs(prose[:MAX_CHECKED])
-    again = set().union(*(told.intersection(runs) for told in before))
-    again.difference_update(_words_and_runs(digest)[1] if again else ())
-    before.append(set(runs))
-    found = []
-    for start, run in enumerate(runs if again else ()):
-        if run in again and start and runs[start - 1] in again:
-            found[-1] += " " + words[start + 5]
-        elif run in again:
-            found.append(" ".join(words[start : start + 6]))
-    return found
+def loops(telling: Telling) -> list:
+    """Sentences of four words or more that stand twice, and a run of words that stands three times in a row."""
+    found, times = [], collections.Counter()
+    for sentence in telling.sentences:
+        words = tuple(re.findall(r"\w+", plain(sentence)))
+        times[words] += 1
+        again = len(words) >= 4 and times[words] in (2, 3)
+        if again and times[words] == 2 + bool(
+            re.fullmatch(_SPEECH[4:], sentence.strip())
+        ):  # what is said may come twice
+            found.append(sentence)
+    return found + _runs(re.findall(r"\w+(?:['’-]\w+)*", telling.untagged), telling.known)
 
 
-def _words_and_runs(text: str) -> tuple:
-    words = re.findall(r"\w[\w'’-]*", text)
-    lower = [word.lower() for word in words]  # one by one: İ grows
-    return words, list(zip(*(lower[start:] for start in range(6)), strict=False))
+def _runs(written: list, known: str) -> list:
+    words = [plain(word) for word in written]
+    for size in range(1, MAX_RUN + 1):
+        same = 0
+        for place in range(len(words) - size):
+            same = same + 1 if words[place] == words[place + size] else 0
+            run = written[place + 1 - size : place + 1] if same == 2 * size else []
+            if run and not all(word[0].isupper() and plain(word) in known for word in run):
+                return [" ".join(run * 3)]
+    return []
+
+
+# foreign_script --------------------------------------------------------------
+
+
+def foreign_words(telling: Telling) -> list:
+    """Words of two signs or more in a script that canon hasn't got and most of the prose isn't written in."""
+    words = re.findall(r"[^\W\d_\0-\u024f][^\s\0-\u024f\u2000-\u206f\u3000-\u303f\uff00-\uff0f]+", telling.untagged)
+    if not words:
+        return []
+    scripts = collections.Counter(map(script, filter(str.isalpha, telling.untagged)))
+    home = {scripts.most_common(1)[0][0], *map(script, filter(str.isalpha, "".join(telling.texts)))}
+    return [word for word in words if script(word[0]) not in home]
+
+
+@functools.cache
+def script(letter: str) -> str:
+    """The script of a letter: LATIN, CYRILLIC, CJK (with Japan's own signs) and so on."""
+    name = unicodedata.name(letter, "LATIN").split()[0]
+    return {"HIRAGANA": "CJK", "KATAKANA": "CJK"}.get(name, name)

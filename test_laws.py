@@ -66,6 +66,101 @@ CLEAN = [  # proses that break no law
 ]
 
 
+NO_LOOPS = """
+You hear rain, rain on the roof and rain in the gutter.
+Drip, drip, says the roof, and you are under it.
+Fog. Fog on the quay, fog on the water. You can see neither.
+"Not tonight," says Fenn. "Not tonight." You hear him spit.
+"Pull on that rope!" cries Brannoc. "Pull on that rope!" You hear it part.
+Brannoc, Brannoc, Brannoc, says the gull, or you hear it so.
+The bell rings. The bell stops. You hear the harbour breathe.
+You hear it again and again, and then not.
+It is late. It is wet. It is Greywater. You are in it.
+No light. No light. You see the shape of the rail.
+The Hound growls. You hear the boards creak. The Hound growls.
+Knock, knock. You hear somebody on the other side, breathing.
+On and on and on it goes, and you can hear where it is going.
+Less and less of the lamp is left. You see more and more of the dark.
+A man on the left, a man on the right, a man in the door. You are between them.
+You are cold, and the rail is cold, and the rope is cold.
+He had had enough of that that you could see.
+He says that that is that. You hear the till shut.
+Up the stairs, down the stairs, up the stairs goes the boy, past you.
+Long, long ago this was a church. You can see where the altar stood.
+The rope swings. Nobody has touched it. The rope swings slower, and you see it stop.
+Side by side they stand, side by side they look at you.
+Old Fenn coughs. Young Fenn coughs. You are the only one here who can breathe.
+The quay is empty. The quay is never empty. You hear a chain.
+""".strip().splitlines()
+NOT_FOREIGN = """
+李明 has left the gate open, and you hear 李明's keys.
+You hear 李 on the stairs.
+The café is shut, naïve as that is, and you smell coffee.
+Zoë Ó Briain looks past you at the Straße.
+A ξ is chalked on the door. You can smell the chalk.
+You see the sign of the 龍 over the gate.
+A smile 🙂 is painted on the boat; you see it from here.
+Smørrebrød and ærter, says the board. You smell both.
+Ångström, Þór, Łódź: you hear the clerk read them out.
+“Ça va?” asks the girl at the rail, and you hear her laugh.
+Việt Nam, Hà Nội, says the crate you sit on.
+The heat is 40° and you feel it.
+You hear the clerk’s pen… scratch – and stop.
+A coin lies at your feet, stamped ℵ.
+‘Hallå,’ says the digger, who can’t see you.
+You see an ſ in the old hand, long as a finger.
+Señor Fenn’s façade, crème and doré, is peeling; you smell the paint.
+The price is in £ and €, and you have neither.
+½ of the sign is gone. You can read the rest.
+You hear ʻokina, says Brannoc, and he means the stop in it.
+Ⅳ is cut over the door you stand in.
+The ﬁre is low, and you feel the draught.
+Œdipus, says the spine of the book you are sitting on.
+™ and ©, says the crate. You smell salt.
+""".strip().splitlines()
+PROSE_THAT_LOOKS_BROKEN = [  # kinds of prose near the laws that break none
+    "Muffled shouts come from the cellar, and heavy steps. Nervous glances go from table to table, and end at you.",
+    '"Rope\'s cut," says Brannoc. "Tide\'s turning. Door\'s barred." You hear him spit.',
+    "The fear in the room has a smell. It grips the men by the hearth. You are in their way.",
+    "Your hand is numb. Your fingers won't close. Your purse is lighter than it was.",
+    "Before you can answer the door opens. If you take the stairs you will meet him. He wants you to choose.",
+    "You are told to drop your blade and raise your hands. You are offered a chair.",
+    "You see the guard turn and draw his knife. You hear Brannoc shout and run for the stairs.",
+    "Lamplight turns the puddles gold. Silence leans on the door. Two steps creak above you.",
+    "The knife you took is gone. You were told there was another. There is.",
+    "(Fenn is counting the barges.) The rain counts with him. You are dry at last, or nearly.",
+    "There are two ways out: the door, which is watched, and the window. You feel the draught from both.",
+    "Reeds bend at the water's edge, and you hear geese.",
+]
+
+
+@pytest.mark.parametrize(
+    ("law", "prose"), [*(("loops", prose) for prose in NO_LOOPS), *(("foreign_script", prose) for prose in NOT_FOREIGN)]
+)
+def test_prose_that_breaks_no_law_of_its_kind(law, prose):
+    assert law not in [finding["law"] for finding in find_broken_laws(LAW_LOG, prose, "stop")]
+
+
+@pytest.mark.parametrize("prose", PROSE_THAT_LOOKS_BROKEN)
+def test_prose_that_looks_broken(prose):
+    assert find_broken_laws(LAW_LOG, prose, "stop") == []
+
+
+@pytest.mark.parametrize(
+    "menu",
+    [
+        "1) Go to Sarn  2) Talk to Larch",
+        "1) Go up\n2) Ask Larch\n3) Sleep",
+        "(Ask Larch) (Leave Corvane)",
+        "> Ask Larch\n> Leave Corvane",
+    ],
+)
+def test_the_words_of_a_menu_are_no_names(menu):
+    laws = [finding["law"] for finding in find_broken_laws(LAW_LOG, f"You hear rain.\n{menu}", "stop")]
+    assert "not_prose" in laws
+    assert "invented_name" not in laws
+
+
 @pytest.mark.parametrize("prose", CLEAN)
 def test_prose_within_its_bounds(prose):
     assert find_broken_laws(LAW_LOG, prose, "stop") == []
@@ -109,6 +204,29 @@ BROKEN = {  # proses that break this law, whatever else they break
         "Only then do you open it.",
         "Your heart fills with grim determination.",
         "I duck under the beam and you follow.",
+        "Without a word you draw your blade.",
+        "In one motion you draw your blade and turn.",
+        "Slowly you rise.",
+        "Stepping inside, you see a bar.",
+        "You begin walking up the quay.",
+        "You find yourself wondering who rang.",
+        "Your hand drifts to the hilt.",
+        "Your fingers wrap around the rail.",
+        "A wave of dread washes over you.",
+        "Fear grips you.",
+        "Your heart sinks.",
+        "You feel a mixture of pride and sorrow.",
+        "You stand and walk to the bar.",
+        "You are wet, and pull your cloak tighter.",
+        "You're already running when the bell stops.",
+        "You'll take the stairs.",
+        "You're not sure why, but you trust her.",
+        "The two of you run for it.",
+        "You drew your blade and stepped inside. It was cold.",
+        "You ran. The quay was empty.",
+        "Aldric drew his knife. It was cold, and you heard it.",
+        'Aldric: "I would rather not."',
+        "We follow the boy up the stairs.",
     ],
     "invented_name": [
         "You see Elara at the bar.",
@@ -124,6 +242,11 @@ BROKEN = {  # proses that break this law, whatever else they break
         "A Kessarian sits by you.",
         "You hear that Brannoc Holt is dead.",
         "It is the month of Reapmoon, and you are cold.",
+        "Elara leans against the bar and looks at you.",
+        "Finn's laugh carries. You hear it.",
+        "Jarek and Brannoc are arguing with you.",
+        "Lysandra smiles at you.",
+        "Tomas whispers something to you.",
     ],
     "redefines_canon": [
         f"You hear rain. [FACT: {fact}]"
@@ -157,6 +280,11 @@ BROKEN = {  # proses that break this law, whatever else they break
         "You hear rain] and wind.",
         "You hear rain. [[FACT: it is warm]]",
         "You hear rain. [Perception: success]",
+        "You hear one ___ [FACT: ___] cough.",
+        "You hear rain. [FACT: …]",
+        "You hear rain. [FACT: ...]",
+        "You hear rain. [FACT: the ferryman is called ___]",
+        "You hear rain. [FACT: <fact>]",
     ],
     "not_prose": [
         '{"prose": "You hear rain."}',
@@ -174,6 +302,15 @@ BROKEN = {  # proses that break this law, whatever else they break
         "You hear rain. [/INST]",
         "Based on the context, you hear rain.",
         "Note: this follows the facts. You hear rain.",
+        "You hear rain. 1) Go  2) Talk",
+        "You hear rain.\n1) Go up\n2) Talk to Fenn\n3) Sleep",
+        "You hear rain.\n(Go) (Talk)",
+        "You hear rain.\n(Go)\n(Talk to Fenn)",
+        "You hear rain. Do you a) go, or b) talk?",
+        "You hear rain.\n> Go\n> Talk",
+        "You hear rain.\n\nOptions:\nGo, or talk",
+        "You hear rain. (I've kept this in second person.)",
+        "You hear rain. Feel free to go on.",
     ],
     "not_second_person": [
         "I hear rain.",
@@ -189,6 +326,11 @@ BROKEN = {  # proses that break this law, whatever else they break
         "Rain. Wind. More rain.",
         "I have been here before, and so have you.",
         "The inn is full. The fire is low. Brannoc coughs, and coughs again.",
+        "We hear the rain. It is loud.",
+        "Our boots fill with rain.",
+        '"You there," says Fenn. Aldric looks round.',
+        "Aldric's boots fill with rain.",
+        "The sellsword hears rain.",
     ],
     "too_long": [
         "You hear rain. " * 9,
@@ -204,14 +346,44 @@ BROKEN = {  # proses that break this law, whatever else they break
         "You hear *rain*. " * 9,
         "龍 is wet; you hear it. " * 9,
     ],
+    "loops": [
+        "You hear rain on the roof. It is late. You hear rain on the roof.",
+        "The lamp is out, Fenn. The lamp is out, Fenn!",
+        "Fog and fog and fog and fog stands on the quay.",
+        "You hear the bell the bell the bell.",
+        "Rain rain rain. You are wet.",
+        "The door opens. You see it. THE DOOR OPENS, YOU SEE IT. The door opens; you see it.",
+        "You see the quay and the boat. You see the quay and the boat. You",
+        "drip, drip, drip, says the roof to you",
+        "You are cold. You are cold. You are cold.",
+        "the cask is dry to the last stave the cask is dry to the last stave the cask is dry to the last stave",
+        "“Not on a Moonday, no.” “Not on a Moonday, no.” “Not on a Moonday, no.” You hear it.",
+        "You hear rain... rain... rain... and",
+        "龍 龍 龍, and you hear the gate.",
+    ],
+    "foreign_script": [
+        "You hear rain. 雨が降る.",
+        "You hear 下雨了 on the roof.",
+        "The inn is темно, and you smell tar.",
+        "You smell tar, and the bell is الصمت tonight.",
+        "Fog stands on the quay.然后 you hear a bell.",
+        "You see the sign: ΒΗΛΟΣ.",
+        "You hear שלום from the stairs.",
+        "ฝนตก on the roof; you hear it.",
+        "You hear rain and 비가 온다.",
+        "You hear rain in Grey水港water.",
+        "Дождь. You hear rain on the roof of the inn.",
+        "You see बारिश in chalk.",
+    ],
     "cut_off": CLEAN[:12],  # for the done_reason alone
 }
 
 
 @pytest.mark.parametrize(("law", "prose"), [(law, prose) for law, proses in BROKEN.items() for prose in proses])
 def test_prose_that_breaks_a_law(law, prose):
+    canon_log = {**LAW_LOG, "established_facts": []} if law == "foreign_script" else LAW_LOG  # a fact is about 李明
     done_reason = "length" if law == "cut_off" else "stop"
-    assert law in [finding["law"] for finding in find_broken_laws(LAW_LOG, prose, done_reason)]
+    assert law in [finding["law"] for finding in find_broken_laws(canon_log, prose, done_reason)]
 
 
 def test_the_labelled_examples_of_the_standard():

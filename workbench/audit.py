@@ -7,7 +7,6 @@ import itertools
 import math
 from collections import Counter, deque
 
-from laws import find_repeats
 from narrator_app import say
 
 from .measures import (
@@ -23,6 +22,7 @@ from .measures import (
     shorten_middle,
     wilson,
 )
+from .repeats import find_repeats
 
 BEFORE = 5  # narrations of the same model in which a repeat is looked for
 

@@ -7,7 +7,7 @@ import os
 from collections import deque
 from typing import NamedTuple
 
-from laws import find_broken_laws, find_repeats
+from laws import find_broken_laws
 from narrator_app import (
     LOG_STATE,
     ROLES,
@@ -25,6 +25,7 @@ from narrator_app import (
 
 from .audit import BEFORE
 from .measures import NOT_WHOLE, Tally, is_verdict, log_records, logged_laws, own_text
+from .repeats import find_repeats
 
 NAMES = (
     "name",

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 import responses
 
-import laws
 import narrator_app as n
 from conftest import CANON_LOG, CHAT, SMALL_LOG, answers, narrate, posix, process, reply, sent, wait_until
 from workbench import __main__ as command
-from workbench import audit, measures, replay, report
+from workbench import audit, measures, repeats, replay, report
 
 # 1. Audit --------------------------------------------------------------------
 
@@ -475,7 +474,7 @@ def test_what_is_said_again(proses, digest, found):
     from collections import deque
 
     before = deque(maxlen=audit.BEFORE)
-    assert [laws.find_repeats(digest, prose, before) for prose in proses][-1] == found
+    assert [repeats.find_repeats(digest, prose, before) for prose in proses][-1] == found
 
 
 def test_an_audit_counts_repeats_of_one_model_and_quotes_them(tmp_path, capfd):
