@@ -307,7 +307,6 @@ def _is_act(rest: str, form: str) -> bool:
 
 @functools.cache
 def _verbs(form: str) -> set:
-    """The verbs of _ACTS as they are, or in their form on -ing, -s or -ed."""
     table = [act.partition("_") for act in _ACTS.split()]
     verbs = [(verb, phrase.replace("_", " ")) for verb, _, phrases in table for phrase in phrases.split("|")]
     return {f"{_inflect(verb, form)} {phrase}".strip() for verb, phrase in verbs}

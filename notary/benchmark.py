@@ -50,7 +50,7 @@ def main() -> None:
         print(f"{name:14} {results[name][0]:7,} prompt tokens evaluated  {results[name][1]:6.1f} s", flush=True)
     (first, _), (last, _) = results.values()
     print(
-        f"{first / last:.1f} times fewer over {len(families)} families, {len(chunk.text.encode()):,} bytes of transcript"
+        f"{first / last:.1f} times fewer in {len(families)} families, {len(chunk.text.encode()):,} bytes of transcript"
     )
 
 

@@ -3,7 +3,8 @@
 import math
 from collections import Counter
 
-from .families import fold, holder, names_of
+from .families import holder, names_of
+from .shape import fold
 
 PARTY = "the party"
 _TOGETHER = ("party", PARTY, "group", "the group", "everyone", "everybody", "all", "us", "we")
@@ -74,8 +75,9 @@ class Item:
         self.held, self.gone = Counter(), ""  # nothing is told yet: who has it had it before
 
     def step(self, kind: str, giver: str | None, taker: str | None, quantity: int | None) -> str | None:
-        """Let it happen; the doubt about it, if there is one. Without a number some come, and one at least goes."""
-        doubt = self._doubt(kind, giver, taker, quantity or 1)
+        """Let it happen; the doubt about it, if there is one. Without a number one goes, but any number comes."""
+        has = sum(self.held.values()) if giver == PARTY else sum(self.held[one] for one in {giver, PARTY})
+        doubt = self._doubt(kind, giver, taker, quantity or 1, has)
         told = bool(self.held) or not self.several  # a purse or a quiver of before never runs out
         if kind == "discovered":
             self.gone = "nobody has taken it yet"
@@ -84,17 +86,16 @@ class Item:
         elif giver:
             self._take_away(giver, quantity or 1)
         if taker:
-            self.held[taker] += quantity or math.inf
+            self.held[taker] += quantity or (1 if giver and 0 < has < math.inf else math.inf)
         if giver and told and not self.held:
             self.gone = "it was used up before" if kind == "consumed" else f"{giver} lost it before"
         return doubt
 
-    def _doubt(self, kind: str, giver: str | None, taker: str | None, quantity: int) -> str | None:
+    def _doubt(self, kind: str, giver: str | None, taker: str | None, quantity: int, has: float) -> str | None:
         where = f"it is with {', '.join(self.held)}" if self.held else self.gone
         if self.coins or not where:  # nobody knows what was in a purse
             return None
         if giver:
-            has = sum(self.held.values()) if giver == PARTY else sum(self.held[one] for one in {giver, PARTY})
             gives = _GIVES[kind].format(quantity if quantity > 1 else "it")
             return f"{giver} {gives}, but {f'has only {has}' if has else where}." if has < quantity else None
         if self.several or not self.held or PARTY in (taker, *self.held):
