@@ -100,7 +100,8 @@ def names(player: str, texts: list) -> list:
 
 
 def plain(text: str) -> str:
-    """The text for comparing: case-folded, with one kind of apostrophe."""
+    """The text for comparing: case-folded, without accents, with one kind of apostrophe."""
+    text = text if text.isascii() else re.sub(r"[\u0300-\u036f]", "", unicodedata.normalize("NFKD", text))
     return text.casefold().replace("’", "'").replace("ʼ", "'")
 
 
@@ -153,16 +154,16 @@ def numbers(telling: Telling) -> list:
 # plays_player ----------------------------------------------------------------
 
 _ACTS = """
-    accept adjust admire adore advance agree aim allow_yourself ambush announce answer apologise apologize apply
-    appreciate approach argue arm ask assess assist attack attempt avoid back_away bandage bargain beckon beg bellow
-    bend_down|over|to bite block bolt bow brace brandish brave breathe_a_sigh bribe bring_your brush_off|past bury buy
-    call cast_a_spell|about|your challenge charge chase check cheer choose claim clamber clap clean clear_your clench
-    climb close clutch collect come_forward|to_a compliment conceal concentrate confess confront consider contemplate
-    continue convince count_out crack_open crawl creep cross crouch_down cup curse cut dart dash deal decide declare
-    decline defend demand deny descend despise destroy dig dip disarm dismiss dismount dive dodge doubt douse drag draw
-    dread drink drive_your drop_a|into_a|the|to|your duck ease eat edge elbow embrace empty encourage enjoy enter envy
-    examine exclaim explain explore extend_a|your extinguish fall_into_step fear fetch fight finish fire flee flick
-    fling flip focus follow force fumble gamble gather gesture get_back|down|out|ready|to|up give glance_back|over glare
+    accept adjust admire adore advance agree aim allow_yourself ambush announce answer apologize apply appreciate
+    approach argue arm ask assess assist attack attempt avoid back_away bandage bargain beckon beg bellow
+    bend_down|over|to bite block bolt bow brace brandish brave breathe_a_sigh break_open|the|your|off bribe bring_your
+    brush_off|past bury buy call cast_a_spell|about|your challenge charge chase check cheer choose claim clamber clap
+    clean clear_your clench climb close clutch collect come_forward|to_a compliment conceal concentrate confess confront
+    consider contemplate continue convince count_out crack_open crawl creep cross crouch_down cup curse cut dart dash
+    deal decide declare decline defend demand deny descend despise destroy dig dip disarm dismiss dive dodge doubt douse
+    drag draw dread drink drive_your drop_a|into_a|the|to|your duck ease eat edge elbow embrace empty encourage enjoy
+    enter envy examine exclaim explain explore extend_a|your extinguish fall_into_step fear fetch fight finish fire flee
+    flick fling flip focus follow force fumble gather gesture get_back|down|out|ready|to|up give glance_back|over glare
     go grab grasp greet grin grip grit growl guide gulp hack hail halt hammer hand hate haul head heave heed help
     hesitate hiss hoist hold_out|up|your hope hug hunt hurl hurry ignore inch inhale inquire insist inspect intend
     interrupt introduce investigate invite jab jam jerk join joke jump keep_going|moving|one|to|walking|your kick kill
@@ -175,20 +176,19 @@ _ACTS = """
     pledge pluck plunge pocket point pole ponder pounce pour pray prefer prepare press proceed promise propose protest
     pry pull punch pursue push put question quicken raise ram reach_down|for|in|into|out|up read_the ready reassure
     refuse regret release relish reload remove repeat reply request rescue resent resist resolve respond rest_a|your
-    retort retreat retrieve return ride rip rise roll_aside|to|up|your row rub rummage run rush salute saunter savor
-    savour say scale scan scoff scold scoop scramble scratch scrutinize search secure seize
-    set_a|an|down|foot|off|out|the|to|your settle_into shake sheathe shield shift_your shoot shoulder shout shove shovel
-    shrug shuffle shut sidestep sift sigh sign signal sing sip sit_down|up slam slap slash slice slide_a|into|the|your
-    sling slink slip_away|between|inside|into|out|past|the|your smash smile smirk snap snarl snatch sneak sneer sniff
-    snort speak spin_around|on|to spit spread_your sprint spur square_your squeeze stab stalk stand_up|your
+    retort retreat retrieve return ride rip rise roll_aside|to|up|your row rub rummage run rush salute saunter savour
+    say scale scan scold scoop scramble scratch search secure seize set_a|an|down|foot|off|out|the|to|your settle_into
+    shake sheathe shield shift_your shoot shoulder shout shove shovel shrug shuffle shut sidestep sift sigh sign signal
+    sing sip sit_down|up slam slap slash slice slide_a|into|the|your sling slink
+    slip_away|between|inside|into|out|past|the|your smash smile smirk snap snarl snatch sneak sneer sniff snort speak
+    spin_around|on|to spit spread_your sprint spur square_your squeeze stab stalk stand_up|your
     start_across|down|forward|running|toward|towards|up|walking stash steady_your steal steel steer step stoop stop
     straighten strap stretch_out stride strike strip stroke stroll study stuff suggest summon surge_forward surrender
     survey swallow_your swap swear sweep swerve swim swing take tap taunt tear_open tease tell test thank think_about|of
     threaten throw thrust thumb tie tighten tip_your tiptoe toss touch trace trade tread treat trot trudge trust try
     tuck tug turn twist uncork uncover unfasten unfold unlock unpack unroll unsheathe untie unwrap urge use utter vault
     veer venture volunteer vow wade walk want warn wave weave_through weigh_your whip whirl whisper whistle wield
-    wind_the|up|your wink wipe wish withdraw wonder work_your worry wrap wrench wrestle wriggle wring write yank yell
-    yield
+    wind_the|up|your wink wipe wish withdraw wonder work_your worry wrap wrench wrestle wring write yank yell yield
 """
 _IDIOMS = either(r"""
     take \S+ (?:points? of )?damage|take (?:in|after|shape|up (?:most|half))\b
@@ -299,7 +299,6 @@ def _acts_later(rest: str, form: str, later: str = "") -> bool:
 
 
 def _is_act(rest: str, form: str) -> bool:
-    """Whether it begins with a verb of _ACTS in that form, and not with an idiom."""
     words = rest.lower().split(" ", 3)[:3]
     begins = {words[0].strip(",")} | {" ".join(words[:count]).strip(" ,") for count in (2, 3)}
     return not _verbs(form).isdisjoint(begins) and not (form == "" and re.match(_IDIOMS, rest.lower()))
