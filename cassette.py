@@ -72,9 +72,10 @@ def read_recordings(path: str) -> dict:
         for line in log:
             try:
                 record = json.loads(line)
-                replies = recordings.setdefault(question(record), [])
+                said = record.get("raw", record["response"]) if record["ok"] else record.get("partial", record["error"])
+                replies = recordings.setdefault(question(record), []) if isinstance(said, str) else []
                 replies += [record] if record["ok"] or "partial" in record else [record, record]
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, RecursionError):
                 continue  # a verdict, a line that a crash cut
     if not recordings:
         raise ValueError(f"{path} has no calls in it")

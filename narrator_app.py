@@ -23,7 +23,6 @@ Contents
 """
 
 import argparse
-import collections
 import contextlib
 import functools
 import hashlib
@@ -94,6 +93,7 @@ MAX_INPUT_ERRORS = 20                               # listed in one 422
 WATCH_SECONDS = 0.25                                # how often a silent stream looks whether its client is there
 SEND_SECONDS = 10                                   # how long a client may keep us waiting to take its answer
 READ_SECONDS = 60                                   # a client's whole time to send its request
+LINGER_SECONDS = 2                                  # a client's time to see that it is refused, while it sends
 HEALTH_SECONDS = 3                                  # how long /health waits for Ollama, and believes what it heard
 WARM_UP_SECONDS = 600                               # a large model loads slowly
 HERE = Path(__file__).resolve().parent
@@ -104,17 +104,14 @@ FAULT = "a fault in the service; what happened stands on its standard error"
 class NarratorError(Exception):
     """What went wrong, in words that say what to do next; `status` and `detail()` are how HTTP says it."""
 
-    status, key = 500, "request_error"
+    status, key, errors = 500, "request_error", None
 
     def detail(self) -> dict:
-        return {self.key: str(self)}
+        return {self.key: self.errors or str(self)}
 
 
 class SettingError(NarratorError):
     """An environment variable, a flag or a file can't be used; a client needn't hear its value."""
-
-    def detail(self) -> dict:
-        return {self.key: FAULT}
 
 
 class ModelError(NarratorError):
@@ -140,19 +137,11 @@ class InputError(NarratorError):
     status = 422
 
     def __init__(self, key: str, errors: list):
-        super().__init__("; ".join(f"{e['path']} {e['message']}" for e in errors))
+        super().__init__("; ".join(f"{error['path']} {error['message']}" for error in errors))
         self.key, self.errors = key, errors
 
-    def detail(self) -> dict:
-        return {self.key: self.errors}
 
-
-class RequestError(NarratorError):
-    """The HTTP request itself is refused, whatever its body says."""
-
-    def __init__(self, status: int, text: str):
-        super().__init__(text)
-        self.status = status
+RequestError = bottle.HTTPError  # (status, text): the HTTP request itself is refused, whatever its body says
 
 
 def setting(name: str, parse=str, default: object = ""):
@@ -171,13 +160,12 @@ def role_model(role: str) -> str:
 
 def role_options(role: str) -> dict:
     """The role's sampling options with the variable's laid over them; no seed unless one is set there."""
-
-    def own(role):
-        return {**ROLES[role]["options"], **setting(f"OLLAMA_{role.upper()}_OPTIONS", parse_options, "{}")}
-
+    own = {
+        name: ROLES[name]["options"] | setting(f"OLLAMA_{name.upper()}_OPTIONS", parse_options, "{}") for name in ROLES
+    }
     model = full_name(role_model(role))
-    shared = [own(other).get("num_ctx", 0) for other in ROLES if full_name(role_model(other)) == model]
-    return {**own(role), **({"num_ctx": max(shared)} if any(shared) else {})}  # Ollama loads anew when it changes
+    sizes = [own[name].get("num_ctx", 0) for name in ROLES if full_name(role_model(name)) == model]
+    return own[role] | ({"num_ctx": max(sizes)} if any(sizes) else {})  # Ollama loads a model anew when it changes
 
 
 def full_name(model: str) -> str:
@@ -200,10 +188,11 @@ def parse_json(text: str):
 
 
 def _unique_keys(pairs: list) -> dict:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        (key, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {shorten(repr(key), 60)} is repeated")
+    found = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {shorten(repr(key), 60)} is repeated")
+        found[key] = value
     return found
 
 
@@ -213,54 +202,43 @@ def _finite(text: str) -> float:
     return number
 
 
-_NUMBERS = {"temperature": (int, float), "top_p": (int, float), "num_predict": int, "num_ctx": int, "seed": int}
-
-
 def parse_options(text: str) -> dict:
-    """Ollama's sampling options, those that are known to be numbers checked."""
+    """Ollama's sampling options, those that are known to be numbers checked. Raises ValueError."""
+    whole, numbers = ("num_predict", "num_ctx", "seed"), ("temperature", "top_p")
     try:
-        options = parse_json(text)
-        for name, kind in _NUMBERS.items():
-            if not isinstance(options.get(name, 0), kind) or isinstance(options.get(name), bool):
-                raise ValueError(f"{name} must be a {'whole ' if kind is int else ''}number")
-        return options
+        options = dict(parse_json(text).items())
     except (ValueError, AttributeError) as error:
         raise ValueError(f'it must be a JSON object such as {{"temperature": 0.5}}: {error}') from error
+    for name, value in options.items():
+        if (name in whole and type(value) is not int) or (name in numbers and type(value) not in (int, float)):
+            raise ValueError(f"{name} must be a {'whole ' if name in whole else ''}number")
+    return options
 
 
-def parse_number(kind: type, lowest: float, highest: float):
-    """A parser of numbers of this kind, from the lowest to the highest."""
-
-    def parse(text: str):
-        with contextlib.suppress(ValueError):
-            if lowest <= kind(text) <= highest:
-                return kind(text)
-        raise ValueError(f"it must be a {'whole ' if kind is int else ''}number from {lowest} to {highest}")
-
-    return parse
+def parse_number(kind: type, lowest: float, highest: float, text: str) -> float:
+    """The text as a number of this kind in this range. Raises ValueError."""
+    with contextlib.suppress(ValueError):
+        if lowest <= kind(text) <= highest:
+            return kind(text)
+    raise ValueError(f"it must be a {'whole ' if kind is int else ''}number from {lowest} to {highest}")
 
 
-parse_seconds = parse_number(float, 0.001, 86400)
-parse_port = parse_number(int, 0, 65535)
+parse_seconds = functools.partial(parse_number, float, 0.001, 86400)
+parse_port = functools.partial(parse_number, int, 0, 65535)
 
 
 def parse_base_url(text: str) -> str:
-    """Ollama's address as `scheme://host[:port]`, read the way Ollama reads its own OLLAMA_HOST.
-
-    >>> parse_base_url(" 0.0.0.0 ")
-    'http://127.0.0.1:11434'
-    """
-    scheme, scheme_given, rest = text.strip().rpartition("://")
+    """Ollama's address as `scheme://host[:port]`, read the way Ollama reads its own OLLAMA_HOST. Raises ValueError."""
+    scheme, scheme_given, rest = text.strip().lower().rpartition("://")
     netloc, _, path = rest.rstrip("/").partition("/")
     if path:
         raise ValueError(f"it must end behind the port: leave out '/{path}', the service adds /api/chat itself")
-    url = urlsplit(f"{scheme or 'http'}://{netloc}")
-    sound = re.fullmatch(r"[\w.-]*|\[[0-9a-fA-F:.]+\]", netloc.removesuffix(f":{url.port}"))
-    if not sound or url.scheme not in ("http", "https") or (scheme_given and not netloc):
+    parts = re.fullmatch(r"(\[[0-9a-f:.]+\]|[\w.-]*)(?::([0-9]+))?", netloc)
+    if not parts or scheme not in ("", "http", "https") or (scheme_given and not netloc):
         raise ValueError("it must be only http:// or https://, a host and a port, such as http://127.0.0.1:11434")
-    host = {None: "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(url.hostname, url.hostname)
-    port = url.port if scheme_given else url.port or 11434
-    return f"{url.scheme}://{f'[{host}]' if ':' in host else host}{f':{port}' if port else ''}"
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(parts[1], parts[1])
+    port = parts[2] or ("" if scheme_given else "11434")
+    return f"{scheme or 'http'}://{host}{f':{parse_port(port)}' if port else ''}"
 
 
 def parse_origins(text: str) -> list:
@@ -284,14 +262,9 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-_CONTROLS = {code: None for code in range(0xA0) if not chr(code).isprintable() and not chr(code).isspace()}
-
-
 def one_line(text: str) -> str:
     """The text with every run of white space as one space, and no other control character."""
-    if text.isprintable() and "  " not in text:  # as nearly all is: no other white space is printable
-        return text
-    return re.sub(r"\s+", " ", text.translate(_CONTROLS))
+    return re.sub(r"\s+", " ", re.sub(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]", "", text))
 
 
 def say(text: str) -> None:
@@ -329,12 +302,9 @@ def digest(canon_log: dict) -> str:
     return "\n".join([*lines, "", "Describe the scene as it is now."])
 
 
-_NO_MARKUP = str.maketrans("<>[]", "‹›()")
-
-
 def in_prompt(text: str) -> str:
     """One field as one line that can't pose as a chat-template token, a tag or another line."""
-    return one_line(text).translate(_NO_MARKUP)
+    return one_line(text).translate(str.maketrans("<>[]", "‹›()"))
 
 
 def system_prompt(role: str) -> str:
@@ -373,12 +343,9 @@ def read_input(data: bytes, validator, key: str) -> dict:
     """The posted document, valid by its schema. Raises InputError with all that is wrong, at most 20."""
     try:
         document = parse_json(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise InputError(key, [fault("$", f"it must be UTF-8; byte {error.start} isn't")]) from error
     except ValueError as error:
-        raise InputError(
-            key, [fault("$", f"it must be sound JSON: {error}" if data.strip() else "it is empty")]
-        ) from error
+        message = f"it must be sound JSON in UTF-8: {error}" if data.strip() else "it is empty"
+        raise InputError(key, [fault("$", message)]) from error
     check_input(document, validator, key)
     return document
 
@@ -413,10 +380,7 @@ def explain(error) -> str:
 
 @contextlib.contextmanager
 def logged_call(role: str, record: dict | None = None, **about):
-    """The record of one model call, to be filled while it runs; written as one line however it ends.
-
-    Without attempts there was no call, and there is no record.
-    """
+    """The record of one model call, to be filled while it runs; written as one line however it ends."""
     record = {} if record is None else record
     record.update({**stamp(), "role": role, **about})
     started = time.perf_counter()
@@ -428,7 +392,7 @@ def logged_call(role: str, record: dict | None = None, **about):
         raise
     finally:
         record["latency_ms"] = milliseconds_since(started)
-        if record.get("attempts"):
+        if record.get("attempts"):  # else there was no call
             write_record(record)
 
 
@@ -453,8 +417,8 @@ def write_record(record: dict) -> bool:
     """
     text = json.dumps(record, ensure_ascii=False, allow_nan=False)
     try:
-        with _ONE_AT_A_TIME:
-            _append(setting("CALL_LOG_PATH"), f"{text}\n".encode("utf-8", "backslashreplace"))
+        with _ONE_AT_A_TIME, _open_log() as log:
+            _append(log, f"{text}\n".encode("utf-8", "backslashreplace"))
         LOG_STATE["failure"] = None
         return True
     except (OSError, ValueError) as error:
@@ -463,51 +427,45 @@ def write_record(record: dict) -> bool:
         return False
 
 
-def _append(path: str, line: bytes) -> None:
-    """Write the whole line or none of it, on a line of its own, alone among threads and processes."""
-    log = _open_log(path)  # each time anew: the file may be moved away while we run
-    try:
-        _lock(log)
-        size = os.fstat(log).st_size if path else 0
-        cut = (
-            LOG_STATE["failure"]
-            if not path
-            else size and os.lseek(log, -1, os.SEEK_END) >= 0 and os.read(log, 1) != b"\n"
-        )
-        line = b"\n" + line if cut else line  # by a crash, or by a disk that was full
-        try:
-            while line := line[os.write(log, line) :]:
-                pass  # one write is enough, but where the disk is full
-        except OSError:
-            if path:
-                os.ftruncate(log, size)
-            raise
-    finally:
-        os.close(log)  # which gives the lock back
-
-
-def _open_log(path: str) -> int:
-    if path:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
+def _open_log():
+    """The call log, to append to; opened each time anew, as the file may be moved away while we run."""
+    if path := setting("CALL_LOG_PATH"):
+        return open(path, "a+b", buffering=0)
     if sys.__stdout__ is None:
         raise OSError(0, "standard output is closed")
-    return os.dup(sys.__stdout__.fileno())
+    return open(sys.__stdout__.fileno(), "wb", buffering=0, closefd=False)
 
 
-def _lock(log: int) -> None:
-    """Hold the log alone; where that can't be had, appending in one write has to do."""
-    with contextlib.suppress(OSError):
-        if os.name == "nt":
-            os.lseek(log, 2**31 - 2, os.SEEK_SET)  # a byte that no record reaches
-            msvcrt.locking(log, msvcrt.LK_LOCK, 1)
-        else:
-            fcntl.flock(log, fcntl.LOCK_EX)
+def _append(log, line: bytes) -> None:
+    """Write the line whole or not at all, on a line of its own: a crash or a full disk may have cut the last one."""
+    cut, size = LOG_STATE["failure"], None
+    if log.readable() and log.seekable():  # a file, and not standard output
+        with contextlib.suppress(OSError):  # where there is no lock, appending in one write has to do
+            _lock(log)
+        size = log.seek(0, os.SEEK_END)
+        cut = size > 0 and log.seek(-1, os.SEEK_END) >= 0 and log.read(1) != b"\n"
+    line = b"\n" + line if cut else line
+    try:
+        while line := line[log.write(line) :]:
+            pass  # one write is enough, but where the disk is full: then the next one says so
+    except OSError:
+        if size is not None:
+            log.truncate(size)
+        raise
+
+
+def _lock(log) -> None:
+    if os.name == "nt":
+        log.seek(2**31 - 2)  # a byte that no record reaches
+        msvcrt.locking(log.fileno(), msvcrt.LK_LOCK, 1)
+    else:
+        fcntl.flock(log, fcntl.LOCK_EX)
 
 
 def call_log_state() -> str:
     """ "ok", or why the log can't be written now."""
     try:
-        os.close(_open_log(setting("CALL_LOG_PATH")))
+        _open_log().close()
         return LOG_STATE["failure"] or "ok"
     except (OSError, ValueError) as error:
         return why(error)
@@ -518,9 +476,9 @@ def call_log_state() -> str:
 
 
 def chat(role: str, messages: list, record: dict, *, format: dict | None = None, raw=False, on_delta=None) -> str:
-    """The model's text without its reasoning, or as it came when `raw`. Raises ModelError.
+    """The model's text without its reasoning, or as it came when `raw`; `record` gets the fields of the call log.
 
-    `record` gets the call log's fields; `on_delta` hears the text while it is made.
+    `on_delta` hears the text while it is made. Raises ModelError.
     """
     return send_chat(chat_body(role, messages, format), role_timeout(role), record, raw, on_delta)
 
@@ -540,17 +498,18 @@ def send_chat(body: dict, timeout: float, record: dict, raw: bool = False, on_de
     system = body["messages"][0]["content"].encode("utf-8", "replace")
     record.update({key: body.get(key) for key in ("model", "options", "think", "messages")}, attempts=[])
     record.update(prompt_sha256=hashlib.sha256(system).hexdigest(), **{k: body[k] for k in ("format",) if k in body})
+    began = time.perf_counter()
     for last in (False, True):
         attempt, started = {"seed": body["options"]["seed"]}, time.perf_counter()
         record["options"] = body["options"]  # with the seed that gave this outcome
         record["attempts"].append(attempt)
         try:
-            reply = _reply(body, timeout, record, on_delta)
-            record.update(usable_answer(reply, raw), ok=True)
+            ask = functools.partial(_stream, record, on_delta, began) if on_delta else ask_ollama
+            record.update(usable_answer(ask("POST", "/api/chat", body, timeout), raw), ok=True)
             break
-        except NarratorError as error:
+        except ModelError as error:
             attempt["error"] = str(error)
-            if last or "partial" in record or not isinstance(error, ModelError):
+            if last or "partial" in record:
                 raise
             if isinstance(error, UnusableAnswer):  # the identical request would fail identically
                 body["options"] = {**body["options"], "seed": (attempt["seed"] + 1) % 2**31}
@@ -560,22 +519,20 @@ def send_chat(body: dict, timeout: float, record: dict, raw: bool = False, on_de
     return record.get("raw", record["response"]) if raw else record["response"]
 
 
-def _reply(body: dict, timeout: float, record: dict, on_delta) -> dict:
-    """Ollama's reply; in pieces where `on_delta` is there to hear what may be told of it already."""
-    if not on_delta:
-        return ask_ollama("POST", "/api/chat", body, timeout)
-    content, began = "", time.perf_counter() - sum(one.get("latency_ms", 0) for one in record["attempts"]) / 1000
-
-    def hear(line):
-        nonlocal content
-        content += message_text(line)
-        text, told = spoken(content, more=line.get("done") is not True), record.get("partial", "")
-        if text.strip() and text.startswith(told) and text != told:
-            record.setdefault("first_token_ms", milliseconds_since(began))
-            record["partial"] = text
-            on_delta(text[len(told) :])
-
-    return {**ask_ollama("POST", "/api/chat", {**body, "stream": True}, timeout, hear), "message": {"content": content}}
+def _stream(record: dict, on_delta, began: float, method: str, path: str, body: dict, seconds: float) -> dict:
+    """Ollama's last line with the whole text in it; on the way `on_delta` hears what may be told of it already."""
+    content = ""
+    with _response(method, path, {**body, "stream": True}, seconds) as raw:
+        for line in map(_json_object, _texts(raw, split=True)):
+            content, done = content + message_text(line), line.get("done") is True
+            text, told = spoken(content, more=not done), record.get("partial", "")
+            if text.strip() and text.startswith(told) and text != told:
+                record.setdefault("first_token_ms", milliseconds_since(began))
+                record["partial"] = text
+                on_delta(text[len(told) :])
+            if done:
+                return {**line, "message": {"content": content}}
+    raise ModelError("Ollama's stream broke off before its last line: is it still running?")
 
 
 def usable_answer(reply: dict, raw: bool = False) -> dict:
@@ -584,7 +541,7 @@ def usable_answer(reply: dict, raw: bool = False) -> dict:
     response = spoken(content)
     if not (content if raw else response).strip():
         spent = reply.get("done_reason") == "length"
-        silent = "the model answered with nothing: ask again, or choose another model"
+        silent = f"the model answered with {'reasoning alone' if content.strip() else 'nothing'}: ask again, or choose another"
         raise UnusableAnswer("the answer budget (num_predict) was spent on thinking" if spent else silent)
     counts = {key: reply.get(key) for key in ("done_reason", "prompt_eval_count", "eval_count")}
     return {"response": response, **({"raw": content} if content != response else {}), **counts}
@@ -604,6 +561,8 @@ REASONING_TAGS = ("think", "thinking", "thought", "reasoning")
 END_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<|return|>", "<|endoftext|>", "<end_of_turn>", "</s>")
 _TAG = re.compile(rf"<(/?)(?:{'|'.join(REASONING_TAGS)})(?:\s[^<>]*)?>", re.I)
 _END = re.compile("|".join(map(re.escape, END_TOKENS)))
+_TAG_SO_FAR = re.compile(_TAG.pattern.rstrip(">"), re.I)
+_MARKS = (*END_TOKENS, *(f"<{slash}{name}" for slash in ("", "/") for name in REASONING_TAGS))
 
 
 def spoken(content: str, more: bool = False) -> str:
@@ -618,68 +577,64 @@ def spoken(content: str, more: bool = False) -> str:
     if _TAG.search(said) or (more and 2 * len(closing) < len(tags)):
         return ""
     start = said.rfind("<")
-    if more and start >= 0 and _may_become_a_mark(said[start:]):
-        said = said[:start]
+    if more and start >= 0:
+        ending = said[start:]
+        if _TAG_SO_FAR.fullmatch(ending) or any(mark.startswith(ending.lower()) for mark in _MARKS):
+            said = said[:start]
     return said.strip() if closing else said
 
 
-def _may_become_a_mark(ending: str) -> bool:
-    """Whether more letters could make it a tag or a token."""
-    tag = re.fullmatch(r"</?([a-z]*)(\s[^>]*)?", ending.lower())
-    names = [name for name in REASONING_TAGS if tag and (name == tag[1] if tag[2] else name.startswith(tag[1]))]
-    return bool(names) or any(token.startswith(ending) for token in END_TOKENS)
+def ask_ollama(method: str, path: str, body: dict | None, seconds: float) -> dict:
+    """Ollama's answer, a JSON object, all of it within the seconds. Raises ModelError with what to do."""
+    with _response(method, path, body, seconds) as raw:
+        return _json_object(*_texts(raw, split=False))
 
 
-def ask_ollama(method: str, path: str, body: dict | None, seconds: float, hear=None) -> dict:
-    """Ollama's answer, a JSON object, all of it within the seconds. Raises ModelError with what to do.
-
-    Of a stream it is the last line; `hear` gets every line as it comes.
-    """
-    address = setting("OLLAMA_BASE_URL", parse_base_url)
+@contextlib.contextmanager
+def _response(method: str, path: str, body: dict | None, seconds: float):
+    """Ollama's answer, to be read in here and within the seconds. Raises ModelError."""
     check_listener()
-    shared, how = session(), {"timeout": urllib3.Timeout(total=seconds), "stream": True}
+    address = setting("OLLAMA_BASE_URL", parse_base_url)
+    how = {"timeout": urllib3.Timeout(total=seconds), "stream": True}
     if not is_loopback(urlsplit(address).hostname):  # then proxy variables and certificates of one's own count
-        how.update(shared.merge_environment_settings(address, {}, True, None, None))
+        how.update(session().merge_environment_settings(address, {}, True, None, None))
+    request = requests.Request(method, address + path, json=body, headers={"Accept-Encoding": "identity"})
     try:
-        request = _request(method, address + path).copy()
-        request.prepare_body(None, None, json=body)
-        with shared.get_adapter(address).send(request, **how) as response:  # shared.send() would look at redirects
-            if hear and response.status_code // 100 == 2:
-                return _last_line(response.raw, hear)
-            text = response.raw.read(MAX_ANSWER + 1)
-            text += response.raw.read(1)  # which raises where the connection broke off before the end
+        # the adapter's send(): the session's would look where a redirect leads
+        with session().get_adapter(address).send(request.prepare(), **how) as response:
+            if response.status_code // 100 != 2:
+                raise ModelError(_refusal(response.status_code, next(_texts(response.raw, split=False)), body))
+            yield response.raw
     except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
         slow = f"the model at {address} gave no complete answer within {seconds:g} seconds. A smaller one is faster;"
         slow += " OLLAMA_TIMEOUT_SECONDS (OLLAMA_NOTARY_TIMEOUT_SECONDS for the notary) gives it longer"
         raise ModelError(slow) from error
-    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+    except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
         broken = f"the connection to Ollama at {address} failed ({why(error)}). Is `ollama serve` running?"
         raise ModelError(broken) from error
-    if response.status_code // 100 != 2:
-        raise ModelError(_refusal(response.status_code, text, (body or {}).get("model")))
-    return _json_object(text)
 
 
-def _last_line(raw, hear) -> dict:
-    """The line of a stream that says it is done; `hear` gets it and all before. Raises ModelError."""
-    line, size = b"", 0
-    while chunk := raw.read1(65536) or (line and b"\n"):  # the last line may lack its newline
-        size += len(chunk)
+def _refusal(status: int, text: bytes, body: dict | None) -> str:
+    words = f"Ollama answered {status} {shorten(text.decode('utf-8', 'replace'), 180)}"
+    if status == 404 and body and "not found" in words:
+        return f"Ollama has no model {body['model']}: run `ollama pull {body['model']}` ({words})"
+    return f"redirects aren't followed: set OLLAMA_BASE_URL to the final address ({words})" if status < 400 else words
+
+
+def _texts(raw, split: bool):
+    """The JSON texts of an answer as they come: of a stream its lines, whose last may lack its newline; else one."""
+    rest, size = b"", 0
+    while piece := raw.read1(65536):
+        size += len(piece)
         if size > MAX_ANSWER:
             raise UnusableAnswer(f"Ollama's answer is larger than {MAX_ANSWER // 2**20} MiB")
-        *ended, rest = chunk.split(b"\n")
-        for end in ended:
-            said, line = _json_object(line + end), b""
-            hear(said)
-            if said.get("done") is True:
-                return said
-        line += rest
-    raise ModelError("Ollama's stream broke off before its last line: is it still running?")
+        *lines, rest = (rest + piece).split(b"\n") if split else [rest + piece]
+        yield from lines
+    if rest or not split:
+        yield rest
 
 
 def _json_object(text: bytes) -> dict:
-    if len(text) > MAX_ANSWER:
-        raise UnusableAnswer(f"Ollama's answer is larger than {MAX_ANSWER // 2**20} MiB")
     try:
         reply = parse_json(text.decode())
     except ValueError as error:
@@ -691,13 +646,6 @@ def _json_object(text: bytes) -> dict:
     return reply
 
 
-def _refusal(status: int, text: bytes, model: str | None) -> str:
-    words = f"Ollama answered {status} {shorten(text.decode('utf-8', 'replace'), 180)}"
-    if status == 404 and model:
-        return f"Ollama has no model {model}: run `ollama pull {model}` ({words})"
-    return f"redirects aren't followed: set OLLAMA_BASE_URL to the final address ({words})" if status < 400 else words
-
-
 @functools.cache
 def session() -> requests.Session:
     """The one session, set up once and then only used: many threads share its connections."""
@@ -705,12 +653,6 @@ def session() -> requests.Session:
     for scheme in ("http://", "https://"):
         shared.mount(scheme, _DeadlineAdapter(pool_maxsize=64))
     return shared
-
-
-@functools.lru_cache(maxsize=16)
-def _request(method: str, url: str) -> requests.PreparedRequest:
-    """The request but for its body: checking the address anew takes as long as sending it."""
-    return requests.Request(method, url, headers={"Accept-Encoding": "identity"}).prepare()
 
 
 LISTENER = threading.local()  # .gone: the Event that says that this thread streams in vain
@@ -723,13 +665,11 @@ def check_listener() -> None:
 
 
 class DeadlineReader(io.RawIOBase):
-    """A socket's bytes until a moment: a timeout alone starts anew with every byte that drips in.
+    """A socket's bytes until a moment: a timeout alone starts anew with every byte that drips in."""
 
-    Raises ClientLeft as soon as nobody waits for them.
-    """
-
-    def __init__(self, connection: socket.socket, raw: io.RawIOBase, seconds: float):
+    def __init__(self, connection: socket.socket, raw: io.RawIOBase, seconds: float, check):
         self.connection, self.raw, self.ends = connection, raw, time.monotonic() + seconds
+        self.check = check  # called now and then; raises when nobody waits for them any more
 
     def readable(self):
         return True
@@ -738,7 +678,7 @@ class DeadlineReader(io.RawIOBase):
         usual = self.connection.gettimeout()
         try:
             while (left := self.ends - time.monotonic()) > 0:
-                check_listener()
+                self.check()
                 self.connection.settimeout(min(left, WATCH_SECONDS))
                 with contextlib.suppress(TimeoutError):
                     return self.connection.recv_into(buffer)
@@ -754,7 +694,8 @@ class DeadlineReader(io.RawIOBase):
 class _DeadlineResponse(http.client.HTTPResponse):
     def __init__(self, sock, *args, **kwargs):
         super().__init__(sock, *args, **kwargs)
-        self.fp = io.BufferedReader(DeadlineReader(sock, self.fp.detach(), sock.gettimeout()))  # what is left of it
+        left = sock.gettimeout()  # of the attempt's whole time
+        self.fp = io.BufferedReader(DeadlineReader(sock, self.fp.detach(), left, check_listener))
 
 
 class _DeadlineAdapter(requests.adapters.HTTPAdapter):
@@ -767,18 +708,19 @@ class _DeadlineAdapter(requests.adapters.HTTPAdapter):
         return pool
 
 
-MODELS_HEARD = {}  # by address: when Ollama said it, and what
+MODELS_HEARD = {}  # by address: when it may be asked again, and what it said
 
 
 def available_models() -> set:
     """The models Ollama has, as full_name() spells them, asked at most once in HEALTH_SECONDS. Raises ModelError."""
     address = setting("OLLAMA_BASE_URL", parse_base_url)
-    if time.monotonic() - MODELS_HEARD.get(address, (float("-inf"), None))[0] > HEALTH_SECONDS:
+    again, heard = MODELS_HEARD.get(address, (0, set()))
+    if time.monotonic() > again:
         models = ask_ollama("GET", "/api/tags", None, HEALTH_SECONDS).get("models")
         listed = models if isinstance(models, list) else ()
-        names = [str(model.get("name")) for model in listed if isinstance(model, dict)]
-        MODELS_HEARD[address] = time.monotonic(), set(map(full_name, names))
-    return MODELS_HEARD[address][1]
+        heard = {full_name(str(model.get("name"))) for model in listed if isinstance(model, dict)}
+        MODELS_HEARD[address] = time.monotonic() + HEALTH_SECONDS, heard
+    return heard
 
 
 def use_understudy() -> None:
@@ -823,14 +765,12 @@ def canon_log_validator():
 
 
 def narrate(canon_log: dict, on_delta=None, record: dict | None = None) -> str:
-    """The scene as prose. Raises ModelError, and then the client shows its own degraded text.
+    """The scene as prose; `on_delta` hears it while it is made, but what is given back is what counts.
 
-    `on_delta` hears the prose while it is made; what is given back is what counts. `record` gets the call's record.
+    `record` gets the call's record. Raises ModelError, and then the client shows its own degraded text.
     """
-    messages = [
-        {"role": "system", "content": system_prompt("narrator")},
-        {"role": "user", "content": digest(canon_log)},
-    ]
+    system, user = system_prompt("narrator"), digest(canon_log)
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
     with logged_call("narrator", record=record, canon_log=canon_log) as call:
         prose = chat("narrator", messages, call, on_delta=on_delta)
         call["laws"] = find_broken_laws(canon_log, prose, call["done_reason"])
@@ -857,28 +797,10 @@ def post_narrate():
 
 
 def event_stream(canon_log: dict, details: bool = False):
-    """The narration as server-sent events: "delta", for the play page "call", then "done" or "error".
-
-    It is made in a thread of its own, so that this one can keep watch whether the client still listens.
-    """
+    """The narration as server-sent events: "delta", for the play page "call", then "done" or "error"."""
     events, gone = queue.SimpleQueue(), threading.Event()
-
-    def run():
-        LISTENER.gone, record = gone, {}
-        try:
-            prose = narrate(canon_log, lambda text: events.put(("delta", {"text": text})), record)
-            last = "done", {"prose": prose, "id": record["id"]}
-        except NarratorError as error:
-            last = "error", {"detail": error.detail()}
-        except Exception:
-            last = "error", {"detail": {"request_error": FAULT}}
-            say(f"a fault in a stream:\n{traceback.format_exc()}")
-        if details and record.get("attempts"):
-            shown = ("model", "options", "latency_ms", "first_token_ms", "laws")
-            events.put(("call", {**{key: record.get(key) for key in shown}, "digest": digest(canon_log)}))
-        events.put(last)
-
-    threading.Thread(target=run).start()
+    # in a thread of its own, so that this one can keep watch whether the client still listens
+    threading.Thread(target=narrate_into, args=(events, gone, canon_log, details)).start()
     try:
         yield ": listening\n\n"  # the status goes out at once
         kind = None
@@ -892,22 +814,40 @@ def event_stream(canon_log: dict, details: bool = False):
         gone.set()
 
 
-VERDICT = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["call", "alive"],
-    "properties": {
-        "call": {"type": "string", "maxLength": 100, "pattern": r"\S"},
-        "alive": {"type": "boolean"},
-        "note": {"type": "string", "maxLength": 500, "pattern": r"\S"},
-    },
-}
+def narrate_into(events: queue.SimpleQueue, gone: threading.Event, canon_log: dict, details: bool) -> None:
+    """Put the narration's events there, unless the client is gone."""
+    LISTENER.gone, record = gone, {}
+    try:
+        prose = narrate(canon_log, lambda text: events.put(("delta", {"text": text})), record)
+        last = "done", {"prose": prose, "id": record["id"]}
+    except Exception as error:
+        last = "error", {"detail": detail_of(error)}
+    if details and record.get("attempts"):
+        shown = {key: record.get(key) for key in ("model", "options", "latency_ms", "first_token_ms", "laws")}
+        events.put(("call", {**shown, "digest": digest(canon_log)}))
+    events.put(last)
+
+
+def detail_of(error: Exception) -> dict:
+    """What the client hears of what went wrong; what only the operator can mend, only the operator hears."""
+    if isinstance(error, NarratorError) and not isinstance(error, SettingError):
+        return error.detail()
+    say(str(error) if isinstance(error, SettingError) else f"a fault:\n{''.join(traceback.format_exception(error))}")
+    return {"request_error": FAULT}
+
+
+@functools.cache
+def verdict_validator():
+    text = {"type": "string", "maxLength": 500, "pattern": r"\S"}
+    fields = {"call": text, "alive": {"type": "boolean"}, "note": text}
+    closed = {"type": "object", "additionalProperties": False, "required": ["call", "alive"]}
+    return make_validator({**closed, "properties": fields})
 
 
 @app.post("/dm/verdict")
 def post_verdict():
     """What somebody felt at a narration: a line in the log, and nothing else is kept."""
-    verdict = read_input(read_body(MAX_CANON_LOG), make_validator(VERDICT), "verdict")
+    verdict = read_input(read_body(MAX_CANON_LOG), verdict_validator(), "verdict")
     if not write_record({**stamp(), "verdict": verdict}):
         raise NarratorError("the verdict is not kept: the call log can't be written; standard error says why")
     return {"call": verdict["call"]}
@@ -921,11 +861,11 @@ def get_play_page():
 @app.get("/health")
 def get_health():
     """Whether a call could succeed now, and the state of the call log."""
+    wanted, available, ollama = {role: role_model(role) for role in ROLES}, set(), "ok"
     try:
-        available, ollama = available_models(), "ok"
+        available = available_models()
     except NarratorError as error:
-        available, ollama = set(), error.detail()[error.key]
-    wanted = {role: role_model(role) for role in ROLES}
+        ollama = detail_of(error)[error.key]
     models = {role: {"model": model, "available": full_name(model) in available} for role, model in wanted.items()}
     log = call_log_state()
     status = "ok" if log == "ok" else "degraded"
@@ -934,8 +874,7 @@ def get_health():
     try:
         check_roles()
     except SettingError as error:
-        say(str(error))
-        status = "unavailable: a setting or a prompt can't be used; the service's standard error says which"
+        status = f"unavailable: {detail_of(error)[error.key]}"
     bottle.response.status = 503 if status.startswith("unavailable") else 200
     return {"status": status, "ollama": ollama, "models": models, "call_log": log}
 
@@ -959,107 +898,90 @@ def read_body(limit: int) -> bytes:
     if int(length) > limit:
         raise RequestError(413, f"the body has {length} bytes; at most {limit} are read")
     try:
-        return environ["wsgi.input"].read(int(length))
+        body = environ["wsgi.input"].read(int(length))
     except OSError as error:
         raise RequestError(408, f"the body did not arrive within {READ_SECONDS} seconds") from error
-
-
-def as_http_error(callback):
-    """Raise what went wrong as the error Bottle knows; a plugin for every route."""
-
-    def answer(*args, **kwargs):
-        try:
-            return callback(*args, **kwargs)
-        except NarratorError as error:
-            raise bottle.HTTPError(error.status, exception=error) from error
-
-    return answer
+    if len(body) < int(length):
+        raise RequestError(400, f"the body ended after {len(body)} of {length} bytes")
+    return body
 
 
 def error_as_json(error: bottle.HTTPError) -> str:
     """The body of every error, Bottle's own included: the one place where what went wrong becomes JSON."""
-    detail = {"request_error": FAULT}
-    if isinstance(error.exception, NarratorError):
-        detail = error.exception.detail()
-    elif error.status_code == 404:
-        routes = ", ".join(f"{route.method} {route.rule}" for route in app.routes)
-        detail = {"request_error": f"there is nothing here; the routes are {routes}"}
+    detail = {"request_error": error.body}
+    if error.exception:
+        detail = detail_of(error.exception)
+        bottle.response.status = getattr(error.exception, "status", 500)
     elif error.status_code == 405:
         detail = {"request_error": f"this route takes {error.headers.get('Allow')}"}
-    if error.status_code == 500:
-        say(f"answered 500: {error.exception}\n{error.traceback or ''}".strip())
+    elif "bottle.route" not in bottle.request.environ and error.status_code == 404:
+        routes = ", ".join(f"{route.method} {route.rule}" for route in app.routes)
+        detail = {"request_error": f"there is nothing here; the routes are {routes}"}
     add_cors_headers()  # again: this answer's headers took the place of the hook's
     bottle.response.content_type = "application/json"
     return json.dumps({"detail": detail})
 
 
 @app.hook("before_request")
-@as_http_error
 def check_caller():
     """Refuse web pages of others and re-bound names before anything else; answer an allowed page's preflight."""
     environ = bottle.request.environ
+    environ["wsgi.errors"] = io.StringIO()  # Bottle writes each exception there; detail_of() says what is news
     environ["PATH_INFO"] = environ["PATH_INFO"].rstrip("/") or "/"  # a trailing slash makes no difference
-    host = environ.get("HTTP_HOST", environ.get("SERVER_NAME", ""))
-    if not is_host_ours(host, environ.get("SERVER_NAME", "")):
+    origins = setting("NARRATOR_ALLOWED_ORIGINS", parse_origins)
+    bound = environ.get("SERVER_NAME", "")
+    host = environ.get("HTTP_HOST", bound)
+    if not is_host_ours(host, bound, origins):
         call_it = "call it by its address, or allow the page's origin in NARRATOR_ALLOWED_ORIGINS"
         raise RequestError(403, f"this Host is not the service's: {call_it}")
-    origin, own = environ.get("HTTP_ORIGIN"), f"{environ['wsgi.url_scheme']}://{host}"
-    if origin is not None and origin.lower() not in (own.lower(), *setting("NARRATOR_ALLOWED_ORIGINS", parse_origins)):
+    own, origin = f"{environ['wsgi.url_scheme']}://{host}", environ.get("HTTP_ORIGIN")
+    if origin is not None and origin.lower() not in (own.lower(), *origins):
         raise RequestError(403, "this Origin may not call; name it in NARRATOR_ALLOWED_ORIGINS if it may")
     if bottle.request.method == "OPTIONS" and environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD"):
         raise bottle.HTTPResponse(status=204)
 
 
-def is_host_ours(host: str, bound: str) -> bool:
-    """Whether the Host header names this service: loopback, the bound host or an allowed origin's.
-
-    Bound to every interface, any address is its own; a name isn't: a web page could make it mean us.
-    """
-    match = re.fullmatch(r"(\[[0-9a-f:.]+\]|[\w.-]+)(?::[0-9]{1,5})?", host.strip().lower())
+def is_host_ours(host: str, bound: str, origins: list) -> bool:
+    """Whether the Host header names this service: loopback, the bound host or an allowed origin's."""
+    match = re.fullmatch(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]{1,5})?", host.strip().lower())
     name = match[1].strip("[]").removesuffix(".") if match else ""
-    origins = setting("NARRATOR_ALLOWED_ORIGINS", parse_origins)
-    if name and (name in (bound.lower(), *(urlsplit(origin).hostname for origin in origins)) or is_loopback(name)):
-        return True
+    if is_loopback(name) or name in (bound.lower(), *(urlsplit(origin).hostname for origin in origins)):
+        return bool(name)
+    # bound to every interface any address is its own; a name isn't: a web page could make it mean us
     return bound in ("", "0.0.0.0", "::") and re.fullmatch(r"[0-9.]+|[0-9a-f.]*:[0-9a-f:.]*", name) is not None
 
 
 @app.hook("after_request")
 def add_cors_headers():
     """What a browser wants to see before it shows an allowed page the answer."""
-    origin, response = bottle.request.environ.get("HTTP_ORIGIN"), bottle.response
-    if origin is None or response.status_code == 403:
-        return
-    response.headers.update(
-        {"Access-Control-Allow-Origin": origin, "Vary": "Origin", "Access-Control-Expose-Headers": "X-Call-Id"}
-    )
-    if bottle.request.method == "OPTIONS":
-        response.set_header("Access-Control-Allow-Methods", "GET, POST")
-        response.set_header("Access-Control-Allow-Headers", "Content-Type")
+    origin, headers = bottle.request.environ.get("HTTP_ORIGIN"), bottle.response.headers
+    if origin is not None and bottle.response.status_code != 403:
+        headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
+        headers.update({"Access-Control-Allow-Methods": "GET, POST", "Access-Control-Allow-Headers": "Content-Type"})
+        headers["Access-Control-Expose-Headers"] = "X-Call-Id"
 
 
-app.install(as_http_error)
 app.default_error_handler = error_as_json
 
 
 # 7. Command line and server --------------------------------------------------
 # Settings checked, server started and stopped.
 
+MOVED = {"notarize": "notary", "audit": "workbench audit", "replay": "workbench replay"}
+
 
 def main(argv: list | None = None) -> int:
     """Serve as the command line says; the exit status."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        if argv[:1] and argv[0] in ("notarize", "audit", "replay"):
-            room = "notary" if argv[0] == "notarize" else f"workbench {argv[0]}"
-            raise SettingError(f"`{argv[0]}` has moved: run `python -m {room} FILE`")
+        if argv and argv[0] in MOVED:
+            raise SettingError(f"`{argv[0]}` has moved: run `python -m {MOVED[argv[0]]} FILE`")
         arguments = parse_arguments(argv)
         if arguments.understudy:
             use_understudy()
         if arguments.cassette:
             use_cassette(arguments.cassette)
-        for name in ("host", "port"):
-            if getattr(arguments, name) is not None:  # a flag beats the environment
-                os.environ[f"NARRATOR_{name.upper()}"] = getattr(arguments, name)
+        os.environ.update(NARRATOR_HOST=arguments.host, NARRATOR_PORT=arguments.port)
         check_settings()
         serve(setting("NARRATOR_HOST").strip("[]"), setting("NARRATOR_PORT", parse_port))
         return 0
@@ -1071,9 +993,11 @@ def main(argv: list | None = None) -> int:
 
 
 def parse_arguments(argv: list) -> argparse.Namespace:
+    """The command line; of what isn't in it the environment's, which a flag beats."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--host", help="the address to listen on (default: NARRATOR_HOST, else 127.0.0.1)")
-    parser.add_argument("--port", help="the port to listen on (default: NARRATOR_PORT, else 8080)")
+    host, port = setting("NARRATOR_HOST"), setting("NARRATOR_PORT")
+    parser.add_argument("--host", default=host, help="the address to listen on (default: NARRATOR_HOST, %(default)s)")
+    parser.add_argument("--port", default=port, help="the port to listen on (default: NARRATOR_PORT, %(default)s)")
     parser.add_argument("--understudy", action="store_true", help="answer with a small model inside this process")
     parser.add_argument("--cassette", metavar="LOG", help="answer what a call log holds, without a model")
     return parser.parse_args(argv)
@@ -1098,40 +1022,28 @@ def serve(host: str, port: int) -> None:
         server = Server((host, port), Handler)
     except (OSError, UnicodeError) as error:
         raise SettingError(f"can't listen on NARRATOR_HOST {host}, NARRATOR_PORT {port}: {why(error)}") from error
-    for name in ("SIGINT", "SIGTERM"):
-        signal.signal(getattr(signal, name), functools.partial(_stop_at_signal, server))
-    allow_many_connections()
+
+    def stop(number, frame):
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, signal.SIG_DFL)
+        say("stopping: running calls are finished first; once more stops at once")
+        threading.Thread(target=server.stop).start()  # in the thread that it stops it would wait for itself
+
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, stop)
     threading.Thread(target=greet, args=(server.server_name, server.server_port), daemon=True).start()
     server.serve_forever()
     server.server_close()
-
-
-def allow_many_connections() -> None:
-    """As many open files as this process may have: each client is one, and 256, as on a Mac, is few."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource  # which Windows hasn't got, nor the limit
-
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 < hard < 65536 else 65536, hard))
-
-
-def _stop_at_signal(server: "Server", number: int, _frame) -> None:
-    for name in ("SIGINT", "SIGTERM"):
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
-    say("stopping: running calls are finished first; once more stops at once")
-    threading.Thread(target=server.stop).start()  # shutdown() in the thread it stops would wait for itself
 
 
 def greet(host: str, port: int) -> None:
     """Say where we are and what answers, then have the model loaded so that the first player needn't wait."""
     model = role_model("narrator")
     try:
-        there = full_name(model) in available_models()
-        state = "ready" if there else f"NOT there: run `ollama pull {model}`"
+        state = "ready" if full_name(model) in available_models() else f"NOT there: run `ollama pull {model}`"
     except ModelError as error:
         state = f"NOT ready: {error}"
-    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    address = f"http://{f'[{here}]' if ':' in here else here}:{port}"
+    address = parse_base_url(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     example = json.dumps({"schema_version": 1, "location": "the Greywater docks", "player": {"name": "Aldric"}})
     say(
         f"listening on {address}, model {model} {state}\nTry: {address}/ in a browser, or\n"
@@ -1139,9 +1051,9 @@ def greet(host: str, port: int) -> None:
     )
     if not is_loopback(host):
         say(f"listening beyond this machine ({host}): anyone on the network may call")
-    canon_log_validator()  # the first player needn't wait for it
-    try:  # it does on a request without messages
-        body = chat_body("narrator", [])
+    canon_log_validator()  # the first player needn't wait for it either
+    try:
+        body = chat_body("narrator", [])  # without messages Ollama only loads the model
         del body["options"]["seed"]
         ask_ollama("POST", "/api/chat", body, WARM_UP_SECONDS)
     except ModelError as error:
@@ -1154,35 +1066,25 @@ class Server(socketserver.ThreadingMixIn, WSGIServer):
     daemon_threads = False
     request_queue_size = 1024
     allow_reuse_address = os.name != "nt"  # there it would let two servers share a port
+    server_bind = socketserver.TCPServer.server_bind  # WSGIServer's looks the host's name up, which may take seconds
 
     def __init__(self, address: tuple, handler: type):
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self.connections = set()
+        self.stopping = False
         super().__init__(address, handler)
-        self.set_app(app)
-
-    def server_bind(self):
-        self.server_name = self.server_address[0]  # as it was asked for; WSGIServer would look its name up
-        socketserver.TCPServer.server_bind(self)
-        if self.server_address[0] in ("0.0.0.0", "::"):
-            self.server_name = self.server_address[0]
-        self.server_port = self.server_address[1]
+        self.server_name, self.server_port = address[0], self.server_address[1]
         self.setup_environ()
-
-    def process_request(self, request, client_address):
-        self.connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request):
-        self.connections.discard(request)
-        super().shutdown_request(request)
+        self.set_app(app)
 
     def stop(self):
         """Take no more connections and read nothing more; whoever is being answered still gets the answer."""
         self.shutdown()
-        for connection in list(self.connections):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RD)
+        self.stopping = True
+
+    def check_running(self):
+        """Raises OSError when there is no time left to wait for a request."""
+        if self.stopping:
+            raise OSError("the service is stopping")
 
     def handle_error(self, request, client_address):
         if not isinstance(sys.exc_info()[1], OSError):  # a client that left or never spoke is no news
@@ -1192,49 +1094,41 @@ class Server(socketserver.ThreadingMixIn, WSGIServer):
 class Handler(WSGIRequestHandler):
     """The one request of a connection, read by a deadline, and its answer in one piece."""
 
-    protocol_version = "HTTP/1.1"  # of requests: one that expects 100 Continue gets it
+    protocol_version = "HTTP/1.1"  # of requests: one that expects 100 Continue, as Unity's do, gets it
     default_request_version = "HTTP/1.0"  # even what is no HTTP gets an answer with a status
     disable_nagle_algorithm = True
     timeout = SEND_SECONDS  # of one write
     wbufsize = -1  # head and body in one packet
     error_content_type = "application/json"
     error_message_format = '{"detail": {"request_error": "%(explain)s"}}'
-    refused = False
 
     def setup(self):
         super().setup()
-        self.rfile = io.BufferedReader(DeadlineReader(self.connection, self.rfile.detach(), READ_SECONDS))
+        reader = DeadlineReader(self.connection, self.rfile.detach(), READ_SECONDS, self.server.check_running)
+        self.rfile = io.BufferedReader(reader)
 
     def handle(self):
         """Answer what begins as HTTP does; a TLS hello would keep us waiting for the end of its line."""
         if re.match(rb"[A-Za-z]{1,20}(?: |$)", self.rfile.peek(1)[:21]):
             super().handle()
 
-    def handle_expect_100(self):
-        super().handle_expect_100()
-        self.wfile.flush()
-        return True
-
-    def get_stderr(self):
-        """Nobody's: error_as_json() tells faults, and a client that leaves is none."""
-        return io.StringIO()
+    def flush_headers(self):
+        super().flush_headers()
+        self.wfile.flush()  # whoever expects 100 Continue waits for it
 
     def finish(self):
-        if self.refused:
-            with contextlib.suppress(OSError):
-                self.drain()
+        """Close when the client has, or a little later: one that is still sending would never see our answer."""
+        with contextlib.suppress(OSError):
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_WR)
+            self.rfile.raw.ends = time.monotonic() + LINGER_SECONDS
+            while self.rfile.read1():
+                pass
         super().finish()
 
-    def drain(self):
-        """Read a little of what we didn't want: a client still sending would never see our answer."""
-        self.wfile.flush()
-        self.connection.shutdown(socket.SHUT_WR)
-        self.rfile.raw.ends, left = time.monotonic() + 2, 64 * 2**20
-        while left > 0 and (read := len(self.rfile.read1())):
-            left -= read
-
-    def log_request(self, code="-", size="-"):
-        self.refused = int(code) >= 400
+    def get_stderr(self):
+        """Nobody's: detail_of() tells faults, and a client that leaves is none."""
+        return io.StringIO()
 
     def log_message(self, *args):
         """No access log: standard output is the call log's, standard error the operator's."""

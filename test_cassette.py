@@ -60,6 +60,7 @@ def test_a_call_that_is_not_on_it_says_why_and_how_to_record_it(change, recorded
     recorded(reply())
     status, answer, _ = narrate(change(monkeypatch))
     assert status == 502
+    assert "ollama pull" not in answer["detail"]["model_error"]
     for words in ("isn't on the cassette", "another canon log", "prompt or digest changed", "record it"):
         assert words in answer["detail"]["model_error"]
 
@@ -92,6 +93,21 @@ def test_what_is_no_cassette_stops_the_start(content, words, tmp_path, capsys, c
 def test_a_models_loading_is_no_call(recorded):
     recorded(reply())
     assert n.ask_ollama("POST", "/api/chat", n.chat_body("narrator", []), 5)["done_reason"] == "load"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"messages": [], "ok": true, "response": 5}',
+        '{"messages": [], "ok": true}',
+        '{"messages": [], "ok": true, "response": "x", "raw": []}',
+        '{"messages": [], "ok": false, "error": "x", "partial": 5}',
+        "[" * 100_000,
+    ],
+)
+def test_a_line_that_is_no_whole_call_is_passed_over(line, tmp_path):
+    (tmp_path / "log").write_text(f'{line}\n{{"messages": [1], "ok": true, "response": "y"}}\n', encoding="utf-8")
+    assert [len(found) for found in cassette.read_recordings(str(tmp_path / "log")).values() if found] == [1]
 
 
 def test_other_lines_of_a_log_are_passed_over(tmp_path):

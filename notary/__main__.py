@@ -66,9 +66,10 @@ def run_notary(arguments: argparse.Namespace) -> int:
     if arguments.understudy:
         use_understudy()
     log = choose_log(arguments.files[0], arguments.output)
+    check_writable(log, arguments.files)
     check_settings()
     for path in filter(None, (arguments.output, arguments.page)):
-        check_writable(path)
+        check_writable(path, [*arguments.files, log])
     families = [family for family in FAMILIES if family in (arguments.family or FAMILIES)]
     artifacts, refused = ask(families, reading, log)
     write_text(arguments.output, as_json(artifacts))
@@ -157,9 +158,11 @@ def as_json(value) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
-def check_writable(path: str) -> None:
-    """Say before the work that its fruit can't be kept. Raises SettingError."""
-    if Path(path).is_dir() or not os.access(Path(path).resolve().parent, os.W_OK):
+def check_writable(path: str, read: list) -> None:
+    """Say before the work that its fruit can't be kept, or would take the place of what is read. Raises SettingError."""
+    if Path(path).resolve() in [Path(file).resolve() for file in read]:
+        raise SettingError(f"can't write {path}: it is read by this run, so choose another name")
+    if Path(path).is_dir() or not os.access(path if os.path.exists(path) else Path(path).resolve().parent, os.W_OK):
         raise SettingError(f"can't write {path}: it must be a file in a folder that can be written to")
 
 
@@ -167,6 +170,8 @@ def write_text(path: str | None, text: str) -> None:
     """The text into a file that is there once it is whole, or on standard output. Raises SettingError."""
     data = text.encode("utf-8", "backslashreplace")
     try:
+        if path is None and sys.stdout is None:
+            raise OSError(0, "it is closed")
         if path is None:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()

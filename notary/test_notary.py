@@ -1250,6 +1250,14 @@ def test_an_output_that_is_a_device_stays_one_and_no_other_file_is_touched(ollam
     assert (tmp_path / "out.part").read_text(encoding="utf-8") == "mine"
 
 
+@pytest.mark.parametrize("output", ["session.json", "session.calls.jsonl"])
+def test_an_output_takes_the_place_of_nothing_that_is_read(output, tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("CALL_LOG_PATH", raising=False)
+    status, _, said = notarized(tmp_path, capfd, "-o", str(tmp_path / output))
+    assert (status, "it is read by this run" in said) == (2, True)
+    assert json.loads((tmp_path / "session.json").read_text(encoding="utf-8")) == TRANSCRIPT
+
+
 def test_a_dry_run_asks_nobody_and_prints_what_can_be_read_again(tmp_path, capfd):
     (tmp_path / "a.txt").write_text("DM: hello\nMara: hi\n", encoding="utf-8")
     assert command.main([str(tmp_path / "a.txt"), "--party", "Mara", "--dry-run", "-o", str(tmp_path / "a.json")]) == 0
