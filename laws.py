@@ -138,13 +138,14 @@ _GAME_NUMBERS = either(rf"""
     \b(?:gain|lose|drop|rise|climb)s? (?:{_NUMBER}|one|a) levels?\b
     \b(?:at|to|of|is|are|reach(?:es)?) level (?:{_NUMBER}|one)\b
 """)
+_DIGITS = r"(?<!\w)(?:\w+[ .#-]+)?\w*\d[\d.,:/%]*\w*"
 _QUANTITIES = "point hp mana exp xp damage cent class slot luck gold silver copper plat elect coin level".split()
 _COINS_TOO = "dollar shilling guinea florin ducat pence credit".split()
 
 
 def numbers(telling: Telling) -> list:
     """Digits, and number words beside a game quantity; what canon says in so many words stays."""
-    found = [match[0] for match in re.finditer(r"(?<!\w)(?:\w+[ .#-]+)?\w*\d[\d.,:/%]*\w*", telling.untagged)]
+    found = [match[0] for match in re.finditer(_DIGITS, telling.untagged if re.search(r"\d", telling.untagged) else "")]
     quantity = any(map(telling.lower.__contains__, [*_QUANTITIES, *_COINS_TOO]))  # which most prose hasn't got
     spans = (match.span() for match in re.finditer(_GAME_NUMBERS, telling.lower if quantity else ""))
     found += [telling.untagged[start:end] for start, end in spans]
@@ -570,8 +571,8 @@ def loops(telling: Telling) -> list:
 def _runs(written: list, known: str) -> list:
     words = [plain(word) for word in written]
     for size in range(1, MAX_RUN + 1):
-        same = 0
-        for place in range(len(words) - size):
+        same, shifted = 0, words[size:]
+        for place in range(len(shifted) if sum(map(str.__eq__, words, shifted)) >= 2 * size else 0):  # a quick no
             same = same + 1 if words[place] == words[place + size] else 0
             run = written[place + 1 - size : place + 1] if same == 2 * size else []
             if run and not all(word[0].isupper() and plain(word) in known for word in run):
