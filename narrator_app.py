@@ -541,7 +541,8 @@ def usable_answer(reply: dict, raw: bool = False) -> dict:
     response = spoken(content)
     if not (content if raw else response).strip():
         spent = reply.get("done_reason") == "length"
-        silent = f"the model answered with {'reasoning alone' if content.strip() else 'nothing'}: ask again, or choose another"
+        what = "reasoning alone" if content.strip() else "nothing"
+        silent = f"the model answered with {what}: ask again, or choose another model"
         raise UnusableAnswer("the answer budget (num_predict) was spent on thinking" if spent else silent)
     counts = {key: reply.get(key) for key in ("done_reason", "prompt_eval_count", "eval_count")}
     return {"response": response, **({"raw": content} if content != response else {}), **counts}

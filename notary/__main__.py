@@ -159,7 +159,7 @@ def as_json(value) -> str:
 
 
 def check_writable(path: str, read: list) -> None:
-    """Say before the work that its fruit can't be kept, or would take the place of what is read. Raises SettingError."""
+    """Say before the work that its fruit can't be kept, or would replace what is read. Raises SettingError."""
     if Path(path).resolve() in [Path(file).resolve() for file in read]:
         raise SettingError(f"can't write {path}: it is read by this run, so choose another name")
     if Path(path).is_dir() or not os.access(path if os.path.exists(path) else Path(path).resolve().parent, os.W_OK):

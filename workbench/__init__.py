@@ -1,1 +1,1 @@
-"""The workbench: is it bounded, does it feel alive? A call log read again and sent again: `python -m workbench`."""
+"""The workbench: is it bounded, does it feel alive? What call logs say, and their calls sent again."""
