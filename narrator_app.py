@@ -1032,9 +1032,19 @@ def serve(host: str, port: int) -> None:
 
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, stop)
+    allow_many_connections()
     threading.Thread(target=greet, args=(server.server_name, server.server_port), daemon=True).start()
     server.serve_forever()
     server.server_close()
+
+
+def allow_many_connections() -> None:
+    """As many open files as this process may have: a client is two, and 256, as on a Mac, is few."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # which Windows hasn't got, nor the limit
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 < hard < 65536 else 65536, hard))
 
 
 def greet(host: str, port: int) -> None:
@@ -1095,7 +1105,7 @@ class Server(socketserver.ThreadingMixIn, WSGIServer):
 class Handler(WSGIRequestHandler):
     """The one request of a connection, read by a deadline, and its answer in one piece."""
 
-    protocol_version = "HTTP/1.1"  # of requests: one that expects 100 Continue, as Unity's do, gets it
+    protocol_version = "HTTP/1.1"  # of requests: one that expects 100 Continue, as older .NET clients do, gets it
     default_request_version = "HTTP/1.0"  # even what is no HTTP gets an answer with a status
     disable_nagle_algorithm = True
     timeout = SEND_SECONDS  # of one write

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import threading
 from pathlib import Path
@@ -1339,3 +1340,29 @@ def test_a_real_model_notarizes_or_is_honestly_refused(real_model, call_log, mon
     assert 1 <= len(lines) <= 3
     assert all(line["fingerprint"] == mark_of("item-occurrences") for line in lines)
     assert all(len(line["messages"][-1]["content"]) <= 2000 for line in lines[1:])
+
+
+# README ----------------------------------------------------------------------
+
+README = Path(command.__file__).with_name("README.md").read_text(encoding="utf-8")
+
+
+def test_the_readmes_commands_are_commands():
+    commands = re.findall(r"^\.venv/bin/python -m notary (.+)$", README, re.M)
+    assert len(commands) == 5
+    for arguments in map(shlex.split, commands):
+        if arguments[0] == "canon":
+            command.canon_arguments(arguments[1:])
+        elif arguments != ["serve"]:
+            command.notary_arguments(arguments)
+
+
+def test_the_readmes_record_is_what_code_makes_of_an_answer(ollama, call_log, tmp_path, capfd):
+    shown = json.loads(re.search(r"```json\n(.*?)```", README, re.S)[1])
+    answer = {key: value for key, value in shown.items() if key not in ("id", "evidence", "earliest_unit_id")}
+    answer["evidence"] = cites(*[(ends["end_unit_id"], ends["start_unit_id"]) for ends in shown["evidence"]])
+    answers(ollama, records(answer))
+    (tmp_path / "session.txt").write_text("".join(f"DM: line {number}\n" for number in range(6)), encoding="utf-8")
+    assert command.main([str(tmp_path / "session.txt"), "--party", "Mara, Tobin", "--family", "item-occurrences"]) == 0
+    assert json.loads(capfd.readouterr().out)[0]["records"] == [shown]
+    assert all(f"`{family}`" in README for family in families.FAMILIES)
