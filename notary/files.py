@@ -25,7 +25,15 @@ def files_of(paths: list) -> tuple:
         best.setdefault(path.with_suffix(""), path)
     if not best:
         raise SettingError("the folder has no subtitles or Whisper files (.json, .vtt, .srt, .tsv) in it")
-    return [path for path in paths if path in best.values()], Counter({"other files": len(found) - len(best)})
+    files, others = [path for path in paths if path in best.values()], Counter({"other files": len(found) - len(best)})
+    if len(files) > 1:  # tracks: whoever said nothing leaves an empty one, and two of one name would be one person
+        others["tracks without words"] = sum(path.is_file() and not path.stat().st_size for path in files)
+        files = [path for path in files if not path.is_file() or path.stat().st_size]
+        heard = {}
+        for path in files:
+            if (other := heard.setdefault(track_name(path), path)) != path:
+                raise SettingError(f"{other.name} and {path.name} would be one person: rename one of them")
+    return files, others
 
 
 def track_name(path: Path) -> str:

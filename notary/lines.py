@@ -15,17 +15,23 @@ _WHEN = rf"(?:{DATE}(?:T|,?\s+(?:at\s+)?))?{CLOCK}(?:Z|[+-]\d\d:?\d\d)?"
 _SPAN = rf"[\[(]?\s*{_WHEN}(?:\s*(?:-+>?|[–—])\s*{_WHEN})?\s*[\])]?"
 _LEAD = re.compile(rf"\s*(?:>+\s*)*(?:(?:[-+*•]|\d{{1,4}}[.)])\s+)?(?:([*_`]{{0,3}}){_SPAN}\1\s*[-–—|,:]?\s*)?")
 _TAIL = re.compile(rf"\s*[-–—|@,]?\s*(?:at\s+)?{_SPAN}$")
+_GLUED = re.compile(rf"(?:{DATE} ?)?\d\d?:\d\d[AP]M(?=[\w(])")  # Roll20's, which marks the name
 _STAMP = re.compile(rf"^\s*[\[(]{_WHEN}[\])]")
 _NAMED = re.compile(r"<([^<>]{1,80})>\s+(.*)|(.{1,90}?)(?:\s*：\s*|:(?:\s+|$)|(?<!\s):(?![\s/\\\d:()|]))(.*)")
 _NO_LABEL = re.compile(
     r"""(?i)[\[\](){}<>|*`"=\\:：;]|^(?:(?:session|scene|part|round|turn)( \d+)?|https?|date|time)$"""
 )
-_SENTENCE = re.compile(
-    r"(?i)[!?…](?:\s|$)|(?<!\bJr|\bSr)\.$|(?<=\w{5})\.\s|\s(?:his|her|to|the\s.*\sof)\s.*\s"
-    r"|^(?:ok|okay|well|so|and|but|now|listen|look|wait|yes|no|note|ps)(?:,?\s|$)"
+_TALK = re.compile(  # what no name has, in capitals or not
+    r"(?i)[!?…](?:\s|$)|(?<=\w{5})\.\s|^(?:so,|n\.b\.|p\.?s\.?)(?:\s|$)"
+    r"|^(?:ok|okay|well|and|but|now|listen|look|wait|yes|no|note|then|because|if|what|why|how|when|where),?(?:\s|$)"
+    r"|^(?:i|you|s?he|it|we|they|this|that|there|here)(?:['’]\w+|\s(?:am|is|are|was|were|says?|said|asks?|asked|ha[sd]))\b"
+)
+_SENTENCE = re.compile(  # what no name has that is not in capitals
+    r"(?i)\.$|\s(?:his|her|to|the\s.*\sof)\s.*\s|^so\s"
     r"|(?:^|\s)(?:i|i'm|you|he|she|it|we|they|me|him|us|them|is|are|was|were|says?|said|asks?|asked|has|have|had"
     r"|does|did|that|this|there|here|what|why|how|when|where|then|because|if|not|my|your|will|would|can|could)(?:\s|$)"
 )
+_PARTICLES = "the of a an and y e de del della der den di du da dos la le el al ap van von zu bin ibn".split()
 _DICE = re.compile(r"(?i)\d*d\d+(?:k[hl]\d*)?|\b(?:rolling|roll(?:ed|s)?|results?|total|r)\b|game_die|@\S+")
 _TOOL = re.compile(r"Transcribed (?:by|with|using)\b.{,80}|Exported [\d.,\s]+message(?:s|\(s\))?\.?|\[BLANK_AUDIO\]")
 NO_SPEECH = {  # reason: what a line without a speaker is then
@@ -45,6 +51,20 @@ NO_WORDS = {  # reason: what all that somebody says is then
 
 def spoken(line: str) -> tuple | None:
     """(speaker, words) of a line that begins with its speaker, without time and markup; else None."""
+    found = divided(line)
+    return found if found and (is_label(found[0]) or found[0] and _GLUED.match(line)) else None
+
+
+def looks_spoken(line: str) -> str | None:
+    """Who may be the speaker of the line, though spoken() may take the label for a sentence or for too long."""
+    name = None if reason(line.strip(), NO_SPEECH) else (divided(line) or ("",))[0]
+    return (
+        name if name and len(name.split()) <= 6 and any(map(str.isalpha, name)) and not _NO_LABEL.search(name) else None
+    )
+
+
+def divided(line: str) -> tuple | None:
+    """(label, words) of a line with a colon, or with <label> before it, without time and markup; else None."""
     match = _NAMED.match(line, _LEAD.match(line).end())
     if not match:
         return None
@@ -52,32 +72,35 @@ def spoken(line: str) -> tuple | None:
     mark = re.match(r"[*_`~]*", label)[0]
     if mark and label.count(mark) == 1:  # **DM:** words, not **DM**: words
         words = words.replace(mark, "", 1)
-    name = name_in(label)
-    return (name, _STAMP.sub("", words).strip()) if name else None
+    return bare(label), _STAMP.sub("", words).strip()
 
 
 @functools.lru_cache(4096)  # a session has few speakers and many lines
-def name_in(label: str) -> str | None:
-    """The name without the times, the markup and the brackets around it; None where it is no name."""
+def bare(label: str) -> str:
+    """The label without the times, the markup and the brackets around it."""
     for _ in range(2):
         label = label.strip("*_`~ \t")
         label = _TAIL.sub("", label[_LEAD.match(label).end() :])
     whispered = re.fullmatch(r"\(From (.+)\)|From\s+(.+?)\s+[Tt]o\s.+", label)  # Roll20, Zoom's chat
     label = whispered[1] or whispered[2] if whispered else label
-    label = re.sub(r"^\[(.*)\]$|^\((.*)\)$|^[@+%&](.*)$", r"\1\2\3", label.strip("*_`~ \t"))
-    return label if is_label(label) else None
+    return re.sub(r"^\[(.*)\]$|^\((.*)\)$|^[@+%&](.*)$", r"\1\2\3", label.strip("*_`~ \t"))
 
 
+@functools.lru_cache(4096)
 def is_label(text: str) -> bool:
     """Whether it may be a name: short, brackets at most at its end, no other markup, no sentence."""
-    bare = re.sub(r"(?:\s*(?:\[(?!\d+\.\d)[^\[\]():]*\]|\((?!\d+\.\d)[^\[\]():]*\)))+$", "", text)
-    return len(text) <= MAX_LABEL and any(map(str.isalpha, bare)) and not (_NO_LABEL.search(bare) or is_sentence(bare))
+    name = re.sub(r"(?:\s*(?:\[(?!\d+\.\d)[^\[\]():]*\]|\((?!\d+\.\d)[^\[\]():]*\)))+$", "", text)
+    return len(text) <= MAX_LABEL and any(map(str.isalpha, name)) and not (_NO_LABEL.search(name) or is_sentence(name))
 
 
 def is_sentence(text: str) -> bool:
     words = text.split()
-    several = len(words) > 1 or not text.isalnum()
-    return len(words) > 6 or sum(map(str.islower, words)) > 3 or bool(several and _SENTENCE.search(text))
+    if len(words) == 1 and text.isalnum():
+        return False
+    capitals = [word for word in words if not word[0].islower()]
+    if len(capitals) <= 4 and all(word in _PARTICLES for word in words if word[0].islower()):
+        return bool(_TALK.search(text))
+    return len(words) > 6 or sum(map(str.islower, words)) > 3 or bool(_TALK.search(text) or _SENTENCE.search(text))
 
 
 def reason(text: str, table: dict) -> str | None:

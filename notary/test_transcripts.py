@@ -433,6 +433,13 @@ def test_the_shared_samples():
     ("[00:05: DM", None),
     ("---", None),
     ("12: x", None),
+    ("Will Turner: Give me that.", ("Will Turner", "Give me that.")),  # names whose words are common words
+    ("So Yeon: hey", ("So Yeon", "hey")),
+    ("Sam W.: hi", ("Sam W.", "hi")),
+    ("T.J.: hi", ("T.J.", "hi")),
+    ("Will the Wise: hm", ("Will the Wise", "hm")),
+    ("He said: run", None),
+    ("I think so: yes", None),
     ("Session 12: the bridge", None),
     ("", None),
 ])  # fmt: skip
@@ -511,6 +518,13 @@ def test_the_tracks_of_a_folder(tmp_path):
     assert units(given)[-2:] == [("odo", "Three: go. Five."), ("mara", "Also five.")], "ties go by file as given"
 
 
+def test_a_track_without_words_is_left_out(tmp_path):
+    path = folder(tmp_path, **{"1__a__srt": cue(1, "x"), "2__b__srt": cue(2, "y"), "3__c__srt": ""})
+    reading = read_transcripts([path])
+    assert units(reading) == [("a", "x"), ("b", "y")]
+    assert reading.left_out["tracks without words"] == 1
+
+
 @pytest.mark.parametrize(("files", "words"), [
     ({}, "no subtitles or Whisper files"),
     ({"notes__txt": "DM: hi"}, "no subtitles or Whisper files"),
@@ -518,6 +532,7 @@ def test_the_tracks_of_a_folder(tmp_path):
     ({"1__a__srt": cue(1, "x"), "2__b__vtt": TEAMS}, "2-b.vtt has several speakers"),
     ({"1__a__srt": cue(1, "x"), "2__b__vtt": ZOOM_VTT.replace("Odo", "Ilse").replace("4\n", "3\n00:00:08.000 --> 00:00:08.100\nDM: no\n\n4\n", 1)}, "2-b.vtt has several speakers .DM, Ilse"),
     ({"1__a__json": '{"segments": [{"text": 1}]}'}, "1-a.json entry 1 of the JSON has no 'text'"),
+    ({"1__a__srt": cue(1, "x"), "2__a__srt": cue(2, "y")}, "1-a.srt and 2-a.srt would be one person"),
     ({"1__a__json": json.dumps(DISCORD_JSON)}, "1-a.json is no track, read as Discord export"),
 ])  # fmt: skip
 def test_what_are_no_tracks(tmp_path, files, words):

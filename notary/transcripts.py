@@ -89,7 +89,7 @@ def read_discord_text(text: str, left_out: Counter) -> Iterator[Part]:
 
 def read_discord_client(text: str, left_out: Counter) -> Iterator[Part]:
     """What is copied from the client, where a header may take three lines and every message has its time."""
-    text = re.sub(rf"\n[ \t]*—[ \t]*(\n?)[ \t]*({_TODAY})(?=\n|$)", r" — \2\n\1", text)
+    text = re.sub(rf"\n[ \t]{{,9}}—[ \t]{{,9}}(\n?)[ \t]{{,9}}({_TODAY})(?=\n|$)", r" — \2\n\1", text)
     for part in headed(_CLIENT)[1](text, left_out):
         yield part._replace(text=re.sub(rf"(?:^| )\[{CLOCK}\]| ?\(edited\)", " ", part.text))
 
