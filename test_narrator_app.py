@@ -1758,7 +1758,7 @@ BUDGETS = {
     "laws.py": 600,
     "understudy.py": 180,
     "cassette.py": 100,
-    "notary": 2300,  # 1,400 is wanted
+    "notary": 2320,  # 1,400 is wanted
     "workbench": 500,
     "play.html": 400,
 }
