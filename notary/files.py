@@ -1,17 +1,28 @@
 """The files of a session: which to read, and each as text, or in a line what it is instead and what to do about it."""
 
 import codecs
-import functools
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from narrator_app import InputError, SettingError, fault, shorten
 
 MAX_FILE = 16 * 2**20  # bytes
-
 _TRACKS = [".json", ".vtt", ".srt", ".tsv"]  # the fullest first: Whisper can write all of them for one track
+_TRANSCRIBE = "transcribe it first, for instance with Whisper, and give its .vtt"
+_KINDS = [
+    (rb"%PDF-", "a PDF: copy its text into a .txt file"),
+    (rb"PK\x03\x04.*word/|\xd0\xcf\x11\xe0|\{\\rtf", "a Word document: save it as plain text (.txt)"),
+    (rb"PK\x03\x04.*xl/", "a spreadsheet: save it as CSV"),
+    (rb"PK\x03\x04|Rar!\x1a|7z\xbc\xaf|\x1f\x8b|BZh\d1AY|\xfd7zXZ|\x28\xb5\x2f\xfd", "an archive: unpack it first"),
+    (rb"ID3[\x02-\x04]|\xff[\xfa\xfb\xf2\xf3]", f"an MP3: {_TRANSCRIBE}"),
+    (rb"OggS|fLaC|RIFF.{4}WAVE|FORM.{4}AIF|\xff[\xf1\xf9]|.{4}ftypM4[AB]", f"an audio file: {_TRANSCRIBE}"),
+    (rb".{4}ftyp|\x1a\x45\xdf\xa3|RIFF.{4}AVI|\0\0\x01\xba|\x30\x26\xb2\x75", f"a video: {_TRANSCRIBE}"),
+    (rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP|II\*\0|MM\0\*", "an image: type its words into a .txt file"),
+    (rb"\s*<(?i:!doctype|html|\?xml|head|body|div|table|tt)\b", "a web page: copy its text into a .txt file"),
+]
 
 
 def files_of(paths: list) -> tuple:
@@ -25,38 +36,17 @@ def files_of(paths: list) -> tuple:
         best.setdefault(path.with_suffix(""), path)
     if not best:
         raise SettingError("the folder has no subtitles or Whisper files (.json, .vtt, .srt, .tsv) in it")
-    files, others = [path for path in paths if path in best.values()], Counter({"other files": len(found) - len(best)})
-    if len(files) > 1:  # tracks: whoever said nothing leaves an empty one, and two of one name would be one person
-        others["tracks without words"] = sum(path.is_file() and not path.stat().st_size for path in files)
-        files = [path for path in files if not path.is_file() or path.stat().st_size]
-        heard = {}
-        for path in files:
-            if (other := heard.setdefault(track_name(path), path)) != path:
-                raise SettingError(f"{other.name} and {path.name} would be one person: rename one of them")
-    return files, others
+    files, heard = [path for path in paths if path in best.values()], {}
+    for path in files:
+        if (other := heard.setdefault(track_name(path).casefold(), path)) != path:
+            raise SettingError(f"{other.name} and {path.name} would be one person: rename one of them")
+    return files, Counter({"other files": len(found) - len(best)})
 
 
 def track_name(path: Path) -> str:
     """Whose track it is: of `1-mara_0.flac.srt` mara."""
     name = re.sub(r"(?i)\.(?:flac|wav|ogg|opus|aac|m4a|mp3|webm)$", "", path.stem)
     return re.sub(r"^\d+-(?=.)|_(?:0|\d{4})$", "", name).strip() or path.stem
-
-
-_TRANSCRIBE = "transcribe it first, for instance with Whisper, and give its .vtt"
-_KINDS = [
-    (rb"%PDF-", "a PDF: copy its text into a .txt file"),
-    (rb"PK\x03\x04.*word/|\xd0\xcf\x11\xe0|\{\\rtf", "a Word document: save it as plain text (.txt)"),
-    (rb"PK\x03\x04.*xl/", "a spreadsheet: save it as CSV"),
-    (rb"PK\x03\x04|Rar!\x1a|7z\xbc\xaf|\x1f\x8b|BZh\d1AY|\xfd7zXZ|\x28\xb5\x2f\xfd", "an archive: unpack it first"),
-    (rb"ID3[\x02-\x04]|\xff[\xfa\xfb\xf2\xf3]", f"an MP3: {_TRANSCRIBE}"),
-    (rb"OggS|fLaC|RIFF.{4}WAVE|FORM.{4}AIF|\xff[\xf1\xf9]|.{4}ftypM4[AB]", f"an audio file: {_TRANSCRIBE}"),
-    (rb".{4}ftyp|\x1a\x45\xdf\xa3|RIFF.{4}AVI|\0\0\x01\xba|\x30\x26\xb2\x75", f"a video: {_TRANSCRIBE}"),
-    (rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP|II\*\0|MM\0\*", "an image: type its words into a .txt file"),
-    (
-        rb"\s*<(?i:!doctype|html|\?xml|head|body|div|table|tt)\b",
-        "a web page: export it as text or JSON, or copy its text",
-    ),
-]
 
 
 def open_file(path: Path) -> tuple:
@@ -99,7 +89,7 @@ def as_json(text: str):
     """The JSON value, of JSON lines their list; None where it doesn't look like JSON. Raises InputError."""
     if not re.match(r"\s*(?:\{\s*[\"}]|\[\s*[{\]])", text):
         return None
-    load, values = functools.partial(json.loads, parse_constant=lambda name: None), []  # Whisper writes NaN
+    load, values = json.JSONDecoder(parse_constant=lambda name: None).decode, []  # Whisper writes NaN
     try:
         return load(text)
     except (ValueError, RecursionError) as error:
@@ -108,9 +98,17 @@ def as_json(text: str):
         try:
             values += [load(line)] if line.strip() else []
         except (ValueError, RecursionError) as error:
-            why = error if values else broken  # where the first line is JSON, each must be
-            raise refusal(f"line {number}", f"looks like JSON, but is broken: {why}") from error
+            broken = error if values else broken  # where the first line is JSON, each must be
+            raise refusal(f"line {number}", f"looks like JSON, but is broken: {broken}") from error
     return values
+
+
+def entries(values, key: str) -> Iterator[dict]:
+    """The objects of a JSON list, each with a text under the key. Raises InputError."""
+    for number, value in enumerate(values if isinstance(values, list) else [values], 1):
+        if not isinstance(value, dict) or not isinstance(value.get(key), str):
+            raise refusal(f"entry {number} of the JSON", f"has no {key!r} with text", json.dumps(value)[:1000])
+        yield value
 
 
 def refusal(where: str, message: str, line: str = "") -> InputError:

@@ -18,20 +18,19 @@ _TAIL = re.compile(rf"\s*[-–—|@,]?\s*(?:at\s+)?{_SPAN}$")
 _GLUED = re.compile(rf"(?:{DATE} ?)?\d\d?:\d\d[AP]M(?=[\w(])")  # Roll20's, which marks the name
 _STAMP = re.compile(rf"^\s*[\[(]{_WHEN}[\])]")
 _NAMED = re.compile(r"<([^<>]{1,80})>\s+(.*)|(.{1,90}?)(?:\s*：\s*|:(?:\s+|$)|(?<!\s):(?![\s/\\\d:()|]))(.*)")
-_NO_LABEL = re.compile(
-    r"""(?i)[\[\](){}<>|*`"=\\:：;]|^(?:(?:session|scene|part|round|turn)( \d+)?|https?|date|time)$"""
+_NO_LABEL = re.compile(r'(?i)[][(){}<>|*`"=\\:：;]|^(?:[\W\d_]*|(?:session|scene|part|round|turn)( \d+)?|date|time)$')
+_BRACKETS = re.compile(r"(?:\s*(?:\[(?!\d+\.\d)[^\[\]():]*\]|\((?!\d+\.\d)[^\[\]():]*\)))+$")
+_TALK = re.compile(  # what no name has, even where all its words are in capitals
+    r"(?i)[!?…](?:\s|$)|(?<=\w{5})\.\s|^(?:so,|n\.b\.|p\.?s\.?|(?:ok|okay|well|and|but|now|listen|look|wait|yes|no|note"
+    r"|then|because|if|what|why|how|when|where),?|(?:i|you|s?he|it|we|they|this|that|there|here)"
+    r"(?:['’]\w+|\s(?:am|is|are|was|were|says?|said|asks?|asked|ha[sd])))(?:\s|$)"
 )
-_TALK = re.compile(  # what no name has, in capitals or not
-    r"(?i)[!?…](?:\s|$)|(?<=\w{5})\.\s|^(?:so,|n\.b\.|p\.?s\.?)(?:\s|$)"
-    r"|^(?:ok|okay|well|and|but|now|listen|look|wait|yes|no|note|then|because|if|what|why|how|when|where),?(?:\s|$)"
-    r"|^(?:i|you|s?he|it|we|they|this|that|there|here)(?:['’]\w+|\s(?:am|is|are|was|were|says?|said|asks?|asked|ha[sd]))\b"
+_SENTENCE = re.compile(  # what only names in capitals have
+    r"(?i)\.$|\s(?:his|her|to|the\s.*\sof)\s.*\s|^so\s|(?:^|\s)(?:i|i'm|you|he|she|it|we|they|me|him|us|them|is|are|was"
+    r"|were|says?|said|asks?|asked|has|have|had|does|did|that|this|there|here|what|why|how|when|where|then|because|if|not"
+    r"|my|your|will|would|can|could)(?:\s|$)"
 )
-_SENTENCE = re.compile(  # what no name has that is not in capitals
-    r"(?i)\.$|\s(?:his|her|to|the\s.*\sof)\s.*\s|^so\s"
-    r"|(?:^|\s)(?:i|i'm|you|he|she|it|we|they|me|him|us|them|is|are|was|were|says?|said|asks?|asked|has|have|had"
-    r"|does|did|that|this|there|here|what|why|how|when|where|then|because|if|not|my|your|will|would|can|could)(?:\s|$)"
-)
-_PARTICLES = "the of a an and y e de del della der den di du da dos la le el al ap van von zu bin ibn".split()
+_SMALL = "the of a an and y e de del della der den di du da dos la le el al ap van von zu bin ibn".split()  # in names
 _DICE = re.compile(r"(?i)\d*d\d+(?:k[hl]\d*)?|\b(?:rolling|roll(?:ed|s)?|results?|total|r)\b|game_die|@\S+")
 _TOOL = re.compile(r"Transcribed (?:by|with|using)\b.{,80}|Exported [\d.,\s]+message(?:s|\(s\))?\.?|\[BLANK_AUDIO\]")
 NO_SPEECH = {  # reason: what a line without a speaker is then
@@ -43,9 +42,7 @@ NO_WORDS = {  # reason: what all that somebody says is then
     "empty": re.compile(r""),
     "from the tool itself": _TOOL,
     "joins": re.compile(r"(?:Joined the server|Left the group|Added .{1,60} to the group)\."),
-    "system messages": re.compile(
-        r"(?:Pinned a message|Started a (?:thread|call).{,60}|Changed the channel .{1,120})\.?"
-    ),
+    "system messages": re.compile(r"(?:Pinned a message|Started a (?:thread|call).{,60}|Changed the channel .+)\.?"),
 }
 
 
@@ -55,12 +52,10 @@ def spoken(line: str) -> tuple | None:
     return found if found and (is_label(found[0]) or found[0] and _GLUED.match(line)) else None
 
 
-def looks_spoken(line: str) -> str | None:
-    """Who may be the speaker of the line, though spoken() may take the label for a sentence or for too long."""
-    name = None if reason(line.strip(), NO_SPEECH) else (divided(line) or ("",))[0]
-    return (
-        name if name and len(name.split()) <= 6 and any(map(str.isalpha, name)) and not _NO_LABEL.search(name) else None
-    )
+def looks_spoken(line: str) -> bool:
+    """Whether a short label begins the line, even one that spoken() takes for a sentence or for too long."""
+    label = (divided(line) or ("",))[0]
+    return len(label.split()) <= 4 and not _NO_LABEL.search(_BRACKETS.sub("", label))
 
 
 def divided(line: str) -> tuple | None:
@@ -86,21 +81,12 @@ def bare(label: str) -> str:
     return re.sub(r"^\[(.*)\]$|^\((.*)\)$|^[@+%&](.*)$", r"\1\2\3", label.strip("*_`~ \t"))
 
 
-@functools.lru_cache(4096)
 def is_label(text: str) -> bool:
     """Whether it may be a name: short, brackets at most at its end, no other markup, no sentence."""
-    name = re.sub(r"(?:\s*(?:\[(?!\d+\.\d)[^\[\]():]*\]|\((?!\d+\.\d)[^\[\]():]*\)))+$", "", text)
-    return len(text) <= MAX_LABEL and any(map(str.isalpha, name)) and not (_NO_LABEL.search(name) or is_sentence(name))
-
-
-def is_sentence(text: str) -> bool:
-    words = text.split()
-    if len(words) == 1 and text.isalnum():
-        return False
-    capitals = [word for word in words if not word[0].islower()]
-    if len(capitals) <= 4 and all(word in _PARTICLES for word in words if word[0].islower()):
-        return bool(_TALK.search(text))
-    return len(words) > 6 or sum(map(str.islower, words)) > 3 or bool(_TALK.search(text) or _SENTENCE.search(text))
+    name = _BRACKETS.sub("", text)
+    small = [word for word in name.split() if word[0].islower() and word not in _SMALL]
+    sentence = len(name.split()) > 6 or len(small) > 3 or _TALK.search(name) or small and _SENTENCE.search(name)
+    return len(text) <= MAX_LABEL and not _NO_LABEL.search(name) and (name.isalnum() or not sentence)
 
 
 def reason(text: str, table: dict) -> str | None:

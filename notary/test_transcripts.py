@@ -306,7 +306,7 @@ SAMPLES = {  # name: (the format it is read as, the file, its units, what is lef
     "VTT with words outside a cue": ("WebVTT", "WEBVTT\n\n00:01.000 --> 00:02.000\n<v DM>One.\n\nlost\n\n00:03.000 --> 00:04.000\n<v DM>Two.\n", [("DM", "One. Two.")], {"outside a cue": 1}),
     "SRT": ("SRT", SRT, FERRY, {}),
     "SRT without numbers": ("SRT", re.sub(r"(?m)^\d\n", "", SRT), FERRY, {}),
-    "SRT of Whisper": ("SRT", WHISPER_SRT, [("Unknown", "The ferryman wants his fee: one copper each. He says: pay up. Here: the lantern.")], {}),
+    "SRT of Whisper": ("SRT", WHISPER_SRT, [("Unknown", "The ferryman wants his fee: one copper each. He says: pay up. Here: the lantern.")], {("cue", 2): 1, ("cue", 3): 1}),
     "SRT of WhisperX": ("SRT", "1\n00:00:01,000 --> 00:00:02,000\n[SPEAKER_00]: Halt.\n\n2\n00:00:02,000 --> 00:00:03,000\n[SPEAKER_01]: No.\n", [("SPEAKER_00", "Halt."), ("SPEAKER_01", "No.")], {}),
     "WhisperX": ("Whisper JSON", WHISPERX, FERRY, {}),
     "Whisper": ("Whisper JSON", WHISPER, ALL_ONE, {}),
@@ -348,8 +348,25 @@ SAMPLES = {  # name: (the format it is read as, the file, its units, what is lef
     "SPEAKER_00": ("plain text", "[SPEAKER_00]: Halt.\nSPEAKER_01: No.\n", [("SPEAKER_00", "Halt."), ("SPEAKER_01", "No.")], {}),
     "headings, rules, dates": ("plain text", "# Session 12\n\n2026-02-01\n---\nDM: hello\n20:15\nthere\n***\nMara: hi", [("DM", "hello there"), ("Mara", "hi")], {"headings": 1, "only a time or a rule": 4}),
     "lines that go on": ("plain text", "DM: at\n12:30 it rings\nhttp://x.example and https://y.example: look\nhe says: run\nMara [whispering]: hush", [
-        ("DM", "at 12:30 it rings http://x.example and https://y.example: look he says: run"), ("Mara [whispering]", "hush")], {}),
+        ("DM", "at 12:30 it rings http://x.example and https://y.example: look he says: run"), ("Mara [whispering]", "hush")], {("line", 4): 1}),
     "several speakers in a label": ("plain text", "Mara & Tobin, both: aye\nMara, Tobin and Oda (angry): aye", [("Mara & Tobin, both", "aye"), ("Mara, Tobin and Oda (angry)", "aye")], {}),
+    "Otter, names of common words": ("Otter transcript", "Sam W.  0:05\nhi\n\nhe who was  0:09\nHe said: run\n", [("Sam W.", "hi"), ("he who was", "He said: run")], {}),
+    "Zoom's captions, names of common words": ("Zoom captions", "[Sam W.] 10:11:14\nhi\n\n[May I] 10:11:15\nyes\n", [("Sam W.", "hi"), ("May I", "yes")], {}),
+    "Foundry, names of common words": ("Foundry chat log", "[2/1/2026, 8:00:00 PM] you and me\nhi\n[2/1/2026, 8:00:01 PM] Sam W.\nyes\n", [("you and me", "hi"), ("Sam W.", "yes")], {}),
+    "Discord text, names of common words": ("Discord export (text)", f"{'=' * 62}\nGuild: Table\n{'=' * 62}\n\n[01-Jan-24 10:11 PM] Will the Wise\nhi\n\n[01-Jan-24 10:12 PM] So it is.\nyes\n", [
+        ("Will the Wise", "hi"), ("So it is.", "yes")], {"only a time or a rule": 2, "before the first speaker": 1}),
+    "Discord client, names of common words": ("Discord client", "Will the Wise — 02/01/2024 10:10 PM\nhi\nnot me — 02/01/2024 10:11 PM\nyes\n", [("Will the Wise", "hi"), ("not me", "yes")], {}),
+    "Discord client, headers of three lines": ("Discord client", "Mara\n — \nToday at 10:11 PM\nHello\nTobin\n — \nToday at 10:12 PM\nHi\n", [("Mara", "Hello"), ("Tobin", "Hi")], {}),
+    "Roll20, names of common words": ("Roll20 chat", "10:12PMSam W.:hi\n10:13PMwill turner:yes\n10:14PM(From So Yeon):hm\n", [("Sam W.", "hi"), ("will turner", "yes"), ("So Yeon", "hm")], {}),
+    "Zoom VTT, names of common words": ("WebVTT", "WEBVTT\n\n1\n00:01.000 --> 00:02.000\nWill Turner: aye\n\n2\n00:03.000 --> 00:04.000\nSam W.: hey\n\n3\n00:05.000 --> 00:06.000\nhe said: lost\n", [
+        ("Will Turner", "aye"), ("Sam W.", "hey"), ("Unknown", "he said: lost")], {("cue", 3): 1}),
+    "Whisper with names in its text": ("Whisper JSON", {"segments": [{"start": 0, "text": " Mara: hello"}, {"start": 1, "text": " there"}, {"start": 2, "text": " Tobin: hi"}]}, [
+        ("Mara", "hello"), ("Unknown", "there"), ("Tobin", "hi")], {}),
+    "Whisper TSV with names in its text": ("Whisper TSV", "start\tend\ttext\n0\t10\tMara: hello\n10\t20\tTobin: hi\n", [("Mara", "hello"), ("Tobin", "hi")], {}),
+    "speakers that are objects": ("Whisper JSON", [{"start": 0, "text": "hello", "speaker": {"name": "Mara"}}, {"start": 1, "text": "hi", "speaker": 3}, {"start": 2, "text": "ho", "speaker": {"name": 4}}], [
+        ("Mara", "hello"), ("Unknown", "hi ho")], {}),
+    "a sheet with numbered lines": ("sheet", "Line,Speaker,Quote\n1,Mara,hello\n2,Tobin,hi\n", [("Mara", "hello"), ("Tobin", "hi")], {}),
+    "a sheet with words in its lines": ("sheet", "Line,Speaker\nhello there,Mara\nhi,Tobin\n", [("Mara", "hello there"), ("Tobin", "hi")], {}),
     "dice": ("plain text", "Mara: 1d20+5 = 17\nMara: I rolled a d20", [("Mara", "I rolled a d20")], {"dice": 1}),
 }  # fmt: skip
 
@@ -438,6 +455,15 @@ def test_the_shared_samples():
     ("Sam W.: hi", ("Sam W.", "hi")),
     ("T.J.: hi", ("T.J.", "hi")),
     ("Will the Wise: hm", ("Will the Wise", "hm")),
+    ("May I: hey", ("May I", "hey")),
+    ("He Jian: hey", ("He Jian", "hey")),
+    ("J.R.R. Stone Jr.: hi", ("J.R.R. Stone Jr.", "hi")),
+    ("Sir Will of the Lake: hm", ("Sir Will of the Lake", "hm")),
+    ("7:45PMwill turner:x", ("will turner", "x")),
+    ("HE SAID: run", None),
+    ("P.S.: bring rope", None),
+    ("But Mara: no", None),
+    ("It's Mara: run", None),
     ("He said: run", None),
     ("I think so: yes", None),
     ("Session 12: the bridge", None),
@@ -519,10 +545,25 @@ def test_the_tracks_of_a_folder(tmp_path):
 
 
 def test_a_track_without_words_is_left_out(tmp_path):
-    path = folder(tmp_path, **{"1__a__srt": cue(1, "x"), "2__b__srt": cue(2, "y"), "3__c__srt": ""})
+    path = folder(
+        tmp_path,
+        **{
+            "1__a__srt": cue(1, "x"),
+            "2__b__srt": cue(2, "y") + cue(3, "z"),
+            "3__c__srt": "",
+            "4__d__vtt": "WEBVTT\n\n",
+            "5__e__json": '{"segments": []}',
+            "6__f__tsv": "\n",
+        },
+    )
     reading = read_transcripts([path])
-    assert units(reading) == [("a", "x"), ("b", "y")]
-    assert reading.left_out["tracks without words"] == 1
+    assert units(reading) == [("a", "x"), ("b", "y z")]
+    assert "left out: 4 tracks without words" in summary(reading)
+
+
+def test_tracks_of_which_none_has_words(tmp_path):
+    with pytest.raises(InputError, match="evening has no words in it"):
+        read_transcripts([folder(tmp_path, **{"1__a__srt": "", "2__b__srt": ""})])
 
 
 @pytest.mark.parametrize(("files", "words"), [
@@ -533,6 +574,10 @@ def test_a_track_without_words_is_left_out(tmp_path):
     ({"1__a__srt": cue(1, "x"), "2__b__vtt": ZOOM_VTT.replace("Odo", "Ilse").replace("4\n", "3\n00:00:08.000 --> 00:00:08.100\nDM: no\n\n4\n", 1)}, "2-b.vtt has several speakers .DM, Ilse"),
     ({"1__a__json": '{"segments": [{"text": 1}]}'}, "1-a.json entry 1 of the JSON has no 'text'"),
     ({"1__a__srt": cue(1, "x"), "2__a__srt": cue(2, "y")}, "1-a.srt and 2-a.srt would be one person"),
+    ({"1__a__srt": cue(1, "x"), "2__A__json": '{"segments": []}'}, "1-a.srt and 2-A.json would be one person"),
+    ({"1__a__srt": cue(1, "x"), "2__b__json": '{"segments": ['}, "2-b.json line 1 looks like JSON, but is broken"),
+    ({"1__a__srt": cue(1, "x"), "2__b__srt": "hello\n\n" + cue(2, "y")}, "2-b.srt line 1 must be the number"),
+    ({"1__a__srt": cue(1, "x"), "2__b__srt": "%PDF-1.7"}, "^2-b.srt is a PDF"),
     ({"1__a__json": json.dumps(DISCORD_JSON)}, "1-a.json is no track, read as Discord export"),
 ])  # fmt: skip
 def test_what_are_no_tracks(tmp_path, files, words):
@@ -596,6 +641,11 @@ def test_the_summary(tmp_path):
     reading = read(tmp_path, "DM: a\nDM: b\nMara: c\n---\nDM: caf\xe9".encode("latin-1"))
     assert summary(reading) == ("read as plain text: 4 units; DM 3, Mara 1 (only once); left out: 1 only a time or a rule;"
                                 " not UTF-8, so read as Windows-1252")  # fmt: skip
+    doubted = summary(
+        read(tmp_path, "DM: a\nhe said: run\n---\nI think so: yes\nwhat all of them wanted was a boat: this\nDM: b")
+    )
+    assert doubted == ("read as plain text: 2 units; DM 2; left out: 1 only a time or a rule;"
+                       " 2 lines look like `Name: words` and were read as going on: first is line 2")  # fmt: skip
     many = summary(read(tmp_path, "".join(f"P{chr(65 + n)}: x\nP{chr(65 + n)}: y\n" for n in range(25))))
     assert many.endswith("PT 2, 5 others")
 
@@ -655,6 +705,7 @@ def test_what_is_no_transcript(tmp_path, head, words):
     ("speaker,text\nDM,hello, world\n", "line 2 has more cells than the first: quote the words"),
     ('speaker,text\nDM,"hello', "line 2 isn't a sound row of the sheet"),
     ("speaker,text\n", "has no words in it"),
+    ("Line,Speaker,Remark\n1,Mara,hello\n", "line 1 has no speaker: write `Speaker: words`; it reads: Line,Speaker,Remark"),
 ])  # fmt: skip
 def test_what_cannot_be_read(tmp_path, data, words):
     assert words in refused(tmp_path, data)
@@ -735,6 +786,7 @@ def test_noise_is_no_traceback(tmp_path, seed):
 @pytest.mark.parametrize("line", [
     "a" + " " * 200_000 + "b", ">" * 200_000 + "x", "-" * 200_000 + "x", "*" * 200_000, "a:" * 100_000, "[00:05" + " " * 200_000 + "x",
     "1-" * 100_000, "<" * 200_000, "1d1 " * 50_000 + "x", "a" * 200_000, "12:00 " * 40_000, "[" * 200_000, "((" * 90_000 + ":",
+    "—" + " " * 200_000 + "x", "<b " * 60_000, "<v " * 60_000, "<v." * 60_000, "<v" + " " * 200_000 + "<", "[" + "a" * 200_000,
 ])  # fmt: skip
 def test_no_line_takes_long(tmp_path, line):
     """Each pattern is linear: what doubles with the line's length must not quadruple (a quadratic one takes minutes)."""

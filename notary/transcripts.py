@@ -5,11 +5,9 @@
 """
 
 import csv
-import functools
 import html
 import io
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -19,8 +17,8 @@ from typing import NamedTuple
 import webvtt
 
 from narrator_app import InputError, SettingError, check_input, one_line, read_input, shorten
-from notary.files import files_of, open_file, refusal, track_name
-from notary.lines import CLOCK, DATE, NO_SPEECH, NO_WORDS, is_dice, is_sentence, reason, seconds, spoken
+from notary.files import entries, files_of, open_file, refusal, track_name
+from notary.lines import CLOCK, DATE, NO_SPEECH, NO_WORDS, is_dice, looks_spoken, reason, seconds, spoken
 from notary.shape import check_transcript, parse_party, transcript_validator
 
 MAX_TEXT = 20_000  # characters of one unit
@@ -50,6 +48,7 @@ def read_lines(text: str, left_out: Counter, begins: Callable = spoken) -> Itera
             speaker, words, start = found[0], [found[1]], number
         elif start:
             words.append(line)
+            left_out.update([("line", number)] if begins is spoken and looks_spoken(line) else [])
         elif begins is spoken:
             raise refusal(f"line {number}", "has no speaker: write `Speaker: words`", line)
         else:
@@ -63,21 +62,22 @@ def headed(pattern: str) -> tuple:
 
     def begins(line: str) -> tuple | None:
         match = re.fullmatch(pattern, line)
-        return (match["name"], "") if match and not is_sentence(match["name"]) else None
+        return (match["name"], "") if match else None
 
     def looks_like(text: str, document) -> bool:
         """Whether one of the first lines is such a header, and none before it names a speaker."""
         lines = (line for line in map(str.strip, text[:20_000].split("\n")) if line and not reason(line, NO_SPEECH))
         return next((not spoken(line) for line in itertools.islice(lines, 10) if spoken(line) or begins(line)), False)
 
-    return looks_like, functools.partial(read_lines, begins=begins)
+    return looks_like, lambda text, left_out: read_lines(text, left_out, begins)
 
 
-_ZOOM = rf"\[(?P<name>[^\[\]]*[^\W\d][^\[\]]*)\]\s+{CLOCK}"
+_ZOOM = rf"\[(?P<name>(?:[^\w\[\]]|\d)*[^\W\d][^\[\]]*)\]\s+{CLOCK}"
 _OTTER = rf"(?P<name>\S(?:(?!\s\s).){{,60}}?)(?:\s{{2,20}}|\t){CLOCK}"
 _STAMPED = rf"\[{DATE},?\s+{CLOCK}\] (?P<name>[^\n]+?)(?:#\d{{4}})?(?: \(pinned\))?"
 _TODAY = rf"(?:{DATE},?\s+|[^\W\d]+(?:’\w+)? \w{{1,3}} )?{CLOCK}(?: Uhr)?"
 _CLIENT = rf"(?P<name>[^—]{{1,60}}?)(?:\s{{1,9}}(?:BOT|APP))?\s{{1,9}}—\s+{_TODAY}"
+_IN_LINES = re.compile(rf"\n[ \t]*—[ \t]*(?:(\n)[ \t]*)?({_TODAY})(?=\n|$)")  # the client's header of three lines
 _EXTRA = re.compile(rf"(?ms)^\{{(Attachments|Embed|Stickers|Reactions)\}}$.*?(?=^\[{DATE}[^\n\]]*\] |^={{20}}|\Z)")
 
 
@@ -89,17 +89,8 @@ def read_discord_text(text: str, left_out: Counter) -> Iterator[Part]:
 
 def read_discord_client(text: str, left_out: Counter) -> Iterator[Part]:
     """What is copied from the client, where a header may take three lines and every message has its time."""
-    text = re.sub(rf"\n[ \t]{{,9}}—[ \t]{{,9}}(\n?)[ \t]{{,9}}({_TODAY})(?=\n|$)", r" — \2\n\1", text)
-    for part in headed(_CLIENT)[1](text, left_out):
+    for part in headed(_CLIENT)[1](_IN_LINES.sub(r" — \2\n\1", text), left_out):
         yield part._replace(text=re.sub(rf"(?:^| )\[{CLOCK}\]| ?\(edited\)", " ", part.text))
-
-
-def entries(values, key: str) -> Iterator[dict]:
-    """The objects of a list, each with a text under the key. Raises InputError."""
-    for number, value in enumerate(values if isinstance(values, list) else [values], 1):
-        if not isinstance(value, dict) or not isinstance(value.get(key), str):
-            raise refusal(f"entry {number} of the JSON", f"has no {key!r} with text", json.dumps(value)[:1000])
-        yield value
 
 
 def read_discord_json(document: dict, left_out: Counter) -> Iterator[Part]:
@@ -114,25 +105,25 @@ def read_discord_json(document: dict, left_out: Counter) -> Iterator[Part]:
             yield Part(author.get("nickname") or author.get("name"), message["content"])
 
 
-_SEGMENTS = ("segments", "transcription", "chunks")  # Whisper and WhisperX, whisper.cpp, transformers
-
-
 def read_segments(document, left_out: Counter) -> Iterator[Part]:
     for segment in entries(segments_of(document), "text"):
         offsets, stamp = segment.get("offsets"), segment.get("timestamp")
         start = segment.get("start", stamp[0] if isinstance(stamp, list) and stamp else None)
         start = seconds(offsets.get("from")) if isinstance(offsets, dict) else seconds(start)  # offsets: milliseconds
-        yield Part(None if segment.get("speaker") in (None, "?") else str(segment["speaker"]), segment["text"], start)
+        name = segment.get("speaker")
+        name = name.get("name") if isinstance(name, dict) else name
+        yield Part(name if isinstance(name, str) and name != "?" else None, segment["text"], start)
 
 
 def segments_of(document) -> list | None:
     """The segments in what a Whisper wrote; also those of JSON that is only their list."""
-    values = [document.get(key) for key in _SEGMENTS] if isinstance(document, dict) else [document]
+    keys = "segments", "transcription", "chunks"  # Whisper and WhisperX, whisper.cpp, transformers
+    values = [document.get(key) for key in keys] if isinstance(document, dict) else [document]
     return next((value for value in values if isinstance(value, list)), None)
 
 
-_TAG = re.compile(r"</?(?:[biuvc]|font|lang|ruby|rt)\b[^>]*>|<[\d:.]+>|\{\\an?\d\}")
-_VOICE = re.compile(r"<v(?:\.[^\s>]*)?[ \t]+([^>]*)(?:>|$)")
+_TAG = re.compile(r"</?(?:[biuvc]|font|lang|ruby|rt)\b[^<>]*>|<[\d:.]+>|\{\\an?\d\}")
+_VOICE = re.compile(r"<v(?:\.[^\s<>]*)?[ \t]([^<>]*)(?:>|$)")
 _TIMING = r"[ \t]*(?:\d+:)?\d+:\d\d[.,]\d{1,3}[ \t]*-->[ \t]*[\d:.,]+[ \t]*(?:(?:[XY]\d|align|line|position|size):.*)?$"
 _STRAY = re.compile(r"\n\n(?!NOTE|STYLE|REGION|\n)(?!(?:[^\n]*\n)?[^\n]*-->)[^\n]")  # text after a cue's empty line
 
@@ -153,24 +144,26 @@ def read_subtitles(text: str, left_out: Counter) -> Iterator[Part]:
         voices = ["", *_VOICE.split(cue.raw_text)]
         for name, words in zip(voices[::2], voices[1::2], strict=True):
             if words.strip() or len(voices) == 2:
-                yield Part(html.unescape(name), html.unescape(_TAG.sub("", words)).strip(), seconds(cue.start))
+                yield Part(html.unescape(name).strip(), html.unescape(_TAG.sub("", words)).strip(), seconds(cue.start))
 
 
 _COLUMNS = [  # of a sheet, in the order they're looked for
     "nickname speaker name author who character user username participant player from sender".split(),
-    "text words content message dialogue dialog transcript utterance speech caption line".split(),
+    "text words content message dialogue dialog transcript utterance speech caption quote said body line".split(),
     "start start_time time timestamp begin date".split(),
 ]
 
 
 def columns(text: str) -> tuple | None:
-    """(delimiter, names, [speaker, text, start]) of a sheet by its first line, each column a number or None."""
-    first = text.lstrip().partition("\n")[0][:1000]
+    """(delimiter, names, [speaker, text, start]) of a sheet by its first lines, each column a number or None."""
+    first, *lines = text.lstrip()[:20_000].split("\n")
     for delimiter in ",;\t|":
-        names = [name.strip(' "').casefold().replace(" ", "_") for name in first.split(delimiter)]
-        found = [next((names.index(name) for name in known if name in names), None) for known in _COLUMNS]
-        if found[1] is not None and (found[0], found[2]) != (None, None):
-            return delimiter, names, found
+        names = [name.strip(' "').casefold().replace(" ", "_") for name in first[:1000].split(delimiter)]
+        speaker, words, start = ([names.index(name) for name in known if name in names] for known in _COLUMNS)
+        if words and (speaker or start):
+            rows = list(filter(None, csv.reader(lines, delimiter=delimiter)))
+            words = [n for n in words if not rows or any(map(str.isalpha, "".join(row[n] for row in rows if row[n:])))]
+            return (delimiter, names, [next(iter(found), None) for found in (speaker, words, start)]) if words else None
     return None
 
 
@@ -205,11 +198,11 @@ READERS = [  # in the order they're tried
     Reader("Whisper JSON", lambda t, d: d is not None and segments_of(d) is not None, read_segments, True),
     Reader("WebVTT", lambda t, d: t.startswith("WEBVTT"), read_subtitles, True),
     Reader("SRT", lambda t, d: bool(re.search(f"(?m)^{_TIMING}", t[:4000])), read_subtitles, True),
-    Reader("Whisper TSV", lambda t, d: t.startswith("start\tend\ttext"), read_sheet, True),
+    Reader("Whisper TSV", lambda t, d: t.startswith("start\tend\ttext") and columns(t), read_sheet, True),
     Reader("Discord export (CSV)", lambda t, d: t.startswith("AuthorID,") and columns(t), read_sheet),
     Reader("sheet", lambda t, d: columns(t) is not None, read_sheet),
     Reader("Discord export (text)", lambda t, d: bool(re.match(r"={20,}\nGuild: ", t)), read_discord_text),
-    Reader("Discord client", headed(_CLIENT)[0], read_discord_client),
+    Reader("Discord client", lambda t, d: headed(_CLIENT)[0](_IN_LINES.sub(r" — \2", t), d), read_discord_client),
     Reader("Foundry chat log", *headed(_STAMPED)),
     Reader("Zoom captions", *headed(_ZOOM)),
     Reader("Otter transcript", *headed(_OTTER)),
@@ -224,7 +217,7 @@ READERS = [  # in the order they're tried
 class Reading(NamedTuple):
     transcript: dict
     format: str
-    left_out: Counter  # how many, by reason
+    left_out: Counter  # how many, by reason; and ("line", 12) for each that is left in, but looks like `Name: words`
     places: list | None = None  # each unit's line, where it has one
     note: str = ""
 
@@ -232,30 +225,35 @@ class Reading(NamedTuple):
 def read_transcripts(paths: list, party: str | None = None, speaker: str | None = None) -> Reading:
     """The transcript of one file, or of several or a folder of them: the tracks of one session, one person each.
 
-    `party` is as parse_party() reads it; `speaker` is who speaks where the file doesn't say.
-    Raises SettingError, InputError.
+    `party` is as parse_party() reads it; `speaker` speaks where the file names nobody. Raises SettingError, InputError.
     """
     files, left_out = files_of([Path(path) for path in paths])
     first, tracks, members = Path(paths[0]), len(files) > 1 or Path(paths[0]).is_dir(), parse_party(party or "")
     if tracks and speaker:
         raise SettingError("--speaker is for one file: of several, each file's name is its speaker")
-    parts, notes = [], set()
+    parts, notes, reader = [], set(), READERS[-1]
     for path in files:
-        text, document, note = open_file(path)
-        notes.add(note)
-        if not tracks and (own := own_transcript(path.stem, text, document, members, party)):
-            return Reading(own, "transcript JSON", left_out, None, note)
-        reader = next((reader for reader in READERS if reader.looks_like(text.lstrip(), document)), None)
-        if not reader:
-            raise refusal(path.name, "is JSON of no known shape; it begins", text[:100])
-        found = reader.read(text if document is None else document, left_out)
-        if tracks:
-            found = track(path, reader, found)
-        elif reader.read is read_subtitles:
-            found = labelled(found)
-        parts = itertools.chain(parts, found)
-    if tracks:
-        parts = sorted(parts, key=lambda part: part.start)
+        try:
+            text, document, note = open_file(path)
+            if not tracks and (own := own_transcript(path.stem, text, document, members, party)):
+                return Reading(own, "transcript JSON", left_out, None, note)
+            if tracks and not text.strip():
+                left_out["tracks without words"] += 1
+                continue
+            reader = next((reader for reader in READERS if reader.looks_like(text.lstrip(), document)), None)
+            if not reader:
+                raise refusal(path.name, "is JSON of no known shape; it begins", text[:100])
+            found = reader.read(text if document is None else document, left_out)
+            if tracks:
+                found = track(path, reader, found, left_out)
+            elif reader.cues:
+                found = labelled(found, left_out)
+            parts += found
+            notes.add(note)
+        except InputError as error:
+            named = not tracks or error.errors[0]["path"] == path.name
+            raise error if named else refusal(path.name, str(error)) from None
+    parts = sorted(parts, key=lambda part: part.start if tracks else 0)
     parts = list(units_of(parts, left_out, reader.cues, speaker or "Unknown"))
     if not parts:
         raise refusal(first.name, f"has no words in it, read as {reader.name}")
@@ -272,9 +270,12 @@ def summary(reading: Reading) -> str:
     speakers = Counter(unit["speaker"] for unit in reading.transcript["units"]).most_common()
     told = [f"{shorten(name, 40)} {count}{' (only once)' if count == 1 else ''}" for name, count in speakers[:20]]
     told += [f"{len(speakers) - 20} others"] if len(speakers) > 20 else []
-    left_out = ", ".join(f"{count} {why}" for why, count in reading.left_out.items() if count)
+    left_out = ", ".join(f"{count} {why}" for why, count in reading.left_out.items() if count and isinstance(why, str))
+    kept = [place for place in reading.left_out if isinstance(place, tuple)]
+    what, first = kept[0] if kept else ("line", 0)
+    doubt = kept and f"{len(kept)} {what}s look like `Name: words` and were read as going on: first is {what} {first}"
     text = f"read as {reading.format}: {len(reading.transcript['units'])} units; {', '.join(told)}"
-    return "; ".join(filter(None, [text, left_out and f"left out: {left_out}", reading.note]))
+    return "; ".join(filter(None, [text, left_out and f"left out: {left_out}", doubt, reading.note]))
 
 
 def own_transcript(stem: str, text: str, document, members: list, party: str | None) -> dict | None:
@@ -283,29 +284,25 @@ def own_transcript(stem: str, text: str, document, members: list, party: str | N
         if party is not None and document.get("party"):
             raise SettingError("--party is for transcripts that name no party: this JSON names its own")
         document = read_input(text.encode(), transcript_validator(), "transcript")
-        return check_transcript({**document, "party": document["party"] or members})
-    units = document if isinstance(document, list) else [document]
-    if not units or not isinstance(units[0], dict) or units[0].keys() != {"id", "speaker", "text"}:
-        return None
-    document = {"source_id": stem, "units": units, "party": members}
-    check_input(document, transcript_validator(), "transcript")
-    return check_transcript(document)
+    else:
+        units = document if isinstance(document, list) else [document]
+        if not units or not isinstance(units[0], dict) or units[0].keys() != {"id", "speaker", "text"}:
+            return None
+        document = {"source_id": stem, "units": units, "party": []}
+        check_input(document, transcript_validator(), "transcript")
+    return check_transcript({**document, "party": document["party"] or members})
 
 
-def track(path: Path, reader: Reader, parts: Iterable) -> Iterator[Part]:
+def track(path: Path, reader: Reader, parts: Iterable, left_out: Counter) -> Iterator[Part]:
     """The parts of one person's track, spoken by the file's name without Craig's number. Raises InputError."""
     if not reader.cues:
         raise refusal(path.name, f"is no track, read as {reader.name}: give one file, or only subtitles and Whisper's")
-    try:
-        parts = list(parts)
-    except InputError as error:
-        raise refusal(path.name, str(error)) from error
+    parts = list(parts)
+    left_out["tracks without words"] += not any(part.text.strip() for part in parts)
     speakers = {part.speaker for part in parts if part.speaker and not part.speaker.startswith("SPEAKER_")}
     speakers.update(name for name, count in names_at_start(parts).items() if count > 1)
     if len(speakers) > 1:
-        raise refusal(
-            path.name, f"has several speakers ({', '.join(sorted(speakers))}), a track has one: give it alone"
-        )
+        raise refusal(path.name, f"has several speakers ({', '.join(sorted(speakers))}), a track one: give it alone")
     start = 0.0
     for part in parts:
         start = start if part.start is None else part.start
@@ -319,16 +316,19 @@ def names_at_start(parts: list) -> Counter:
     return names if 3 * sum(names.values()) > len(parts) else Counter()
 
 
-def labelled(parts: Iterable) -> Iterator[Part]:
+def labelled(parts: Iterable, left_out: Counter) -> Iterator[Part]:
     """The parts, spoken by the `Name:` at their start where that is the file's habit."""
     parts = list(parts)
     names = names_at_start(parts)
-    for part in parts:
+    for number, part in enumerate(parts, 1):
         name = part.speaker
         for line in part.text.split("\n"):
             found = spoken(line) if names and not part.speaker else None
-            name, words = found if found and (found[0] in names or line.startswith("-")) else (name, line)
-            yield Part(name, words, part.start)
+            if found and (found[0] in names or line.startswith("-")):
+                name, line = found
+            elif not part.speaker and looks_spoken(line):
+                left_out["cue", number] = 1
+            yield Part(name, line, part.start)
 
 
 def units_of(parts: Iterable, left_out: Counter, cues: bool, unknown: str) -> Iterator[Part]:
