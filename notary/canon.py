@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from narrator_app import ROLES, SettingError, digest, parse_json, read_file, shorten, system_prompt
 
-from .custody import custody, member_names, records_of, united
+from .custody import custody, member_names, records_of
 from .families import FAMILIES, names_of
+from .joining import united
 from .sentences import sentence
 from .shape import fold
 

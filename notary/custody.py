@@ -4,6 +4,7 @@ import math
 from collections import Counter
 
 from .families import holder, names_of
+from .joining import united
 from .shape import fold
 
 PARTY = "the party"
@@ -34,21 +35,6 @@ def member_names(party: list) -> dict:
 
 def records_of(artifacts: list, family: str) -> list:
     return [record for one in artifacts if one["artifact"] == family for record in one["records"]]
-
-
-def united(records: list) -> list:
-    """Registry records as lists of those of one thing: they share a name or an alias, also by way of others."""
-    home = {}
-    for number, record in enumerate(records):
-        names = {fold(name) for name in names_of(record)}
-        group, *others = [*{id(home[name]): home[name] for name in names if name in home}.values()] or [[]]
-        group.append(number)
-        for other in others:
-            group += other
-            names |= {fold(name) for one in other for name in names_of(records[one])}
-        home.update(dict.fromkeys(names, group))
-    groups = sorted(sorted(group) for group in {id(group): group for group in home.values()}.values())
-    return [[records[number] for number in group] for group in groups]
 
 
 def follow(name: str, thing: list, occurrences: list, member: dict) -> dict:

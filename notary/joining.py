@@ -62,28 +62,28 @@ def continued(by_chunk: list, counter: str) -> list:
 
 def merged(records: list, source: Source) -> list:
     """Registry records with those of a common name or alias made one, transitively; the first one's name stays."""
-    home = list(range(len(records)))  # each record's group, as the number of an earlier member
-    bearer = {}
-
-    def root(number):
-        while home[number] != number:
-            home[number] = number = home[home[number]]
-        return number
-
-    for number, record in enumerate(records):
-        for name in names_of(record):
-            one, other = sorted((root(number), root(bearer.setdefault(fold(name), number))))
-            home[other] = one
-    groups = {}
-    for number, record in enumerate(records):
-        groups.setdefault(root(number), []).append(record)
-    places = [_one_record(group, source) for group in groups.values()]
+    places = [_one_record(group, source) for group in united(records)]
     for number in circling_parents(places) if places and "parent" in places[0] else ():
         places[number]["parent"] = None
     for place in places:
         if fold(place.get("parent")) in map(fold, names_of(place)):
             place["parent"] = None
     return places
+
+
+def united(records: list) -> list:
+    """Registry records as lists of those of one thing: they share a name or an alias, also by way of others."""
+    home = {}
+    for number, record in enumerate(records):
+        names = {fold(name) for name in names_of(record)}
+        group, *others = [*{id(home[name]): home[name] for name in names if name in home}.values()] or [[]]
+        group.append(number)
+        for other in others:
+            group += other
+            names |= {fold(name) for one in other for name in names_of(records[one])}
+        home.update(dict.fromkeys(names, group))
+    groups = sorted(sorted(group) for group in {id(group): group for group in home.values()}.values())
+    return [[records[number] for number in group] for group in groups]
 
 
 def _one_record(group: list, source: Source) -> dict:
