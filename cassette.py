@@ -21,6 +21,12 @@ MISSING = (
 )
 
 
+def transport(path: str, _say, _check) -> tuple:
+    """(URL, the transport, its model, its patience: none of its own). Raises OSError, ValueError as Cassette does."""
+    tape = Cassette(path)
+    return URL, tape, tape.model, ""
+
+
 class Cassette(HTTPAdapter):
     """The transport. Raises OSError when the log can't be read, ValueError when no call stands in it."""
 
@@ -35,9 +41,8 @@ class Cassette(HTTPAdapter):
         else:
             status, lines = self.answer(json.loads(request.body))
         data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-        return self.build_response(
-            request, urllib3.HTTPResponse(io.BytesIO(data), status=status, preload_content=False)
-        )
+        answer = urllib3.HTTPResponse(io.BytesIO(data), status=status, preload_content=False)
+        return self.build_response(request, answer)
 
     def answer(self, body: dict) -> tuple:
         """Status and lines: one line, or when `stream`, one for each piece and the last."""

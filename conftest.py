@@ -313,8 +313,8 @@ def real_model(monkeypatch, call_log):
             "OLLAMA_TIMEOUT_SECONDS",
             *(f"OLLAMA_{role.upper()}_MODEL" for role in n.ROLES),
         ):
-            monkeypatch.setenv(name, "")  # so that what use_understudy() sets ends with the test
-        n.use_understudy()
+            monkeypatch.setenv(name, "")  # so that what stand_in() sets ends with the test
+        n.stand_in("understudy")
     else:
         for name, value in REAL_SETTINGS.items():
             monkeypatch.setenv(name, value)

@@ -27,6 +27,7 @@ import contextlib
 import functools
 import hashlib
 import http.client
+import importlib
 import io
 import ipaddress
 import itertools
@@ -43,6 +44,8 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -188,11 +191,9 @@ def parse_json(text: str):
 
 
 def _unique_keys(pairs: list) -> dict:
-    found = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {shorten(repr(key), 60)} is repeated")
-        found[key] = value
+    if len(found := dict(pairs)) < len(pairs):
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {shorten(repr(key), 60)} is repeated")
     return found
 
 
@@ -724,36 +725,16 @@ def available_models() -> set:
     return heard
 
 
-def use_understudy() -> None:
-    """Answer every role with the understudy from now on; it is installed at its first use. Raises SettingError."""
+def stand_in(leaf: str, path: str | None = None) -> None:
+    """Have our leaf "understudy" or "cassette" answer every role from now on. Raises SettingError."""
     try:
-        import understudy  # a leaf that nobody else needs
-
-        understudy.install(say)
-    except (ImportError, RuntimeError) as error:
-        raise SettingError(f"the understudy can't be used: {error}") from error
-    patience = ROLES["narrator"]["timeout"][0]
-    os.environ[patience] = os.environ.get(patience, "").strip() or understudy.PATIENCE
-    answer_with(understudy.URL, understudy.Understudy(check_listener), understudy.MODEL)
-
-
-def use_cassette(path: str) -> None:
-    """Answer every role from a call log from now on. Raises SettingError."""
-    try:
-        import cassette  # a leaf that nobody else needs
-
-        tape = cassette.Cassette(path)
-    except (ImportError, OSError, ValueError) as error:
-        raise SettingError(f"the cassette {path} can't be used: {why(error)}") from error
-    answer_with(cassette.URL, tape, tape.model)
-
-
-def answer_with(url: str, adapter, model: str) -> None:
-    """Have a transport of our own answer every role, in its model's name."""
-    session().mount(url, adapter)
-    os.environ["OLLAMA_BASE_URL"] = url
-    for role in ROLES:
-        os.environ[f"OLLAMA_{role.upper()}_MODEL"] = model
+        url, transport, model, patience = importlib.import_module(leaf).transport(path, say, check_listener)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        raise SettingError(f"the {leaf} can't be used: {error}") from error
+    session().mount(url, transport)
+    waits = os.environ.get("OLLAMA_TIMEOUT_SECONDS", "").strip() or patience
+    os.environ.update(OLLAMA_BASE_URL=url, OLLAMA_TIMEOUT_SECONDS=waits)
+    os.environ.update((f"OLLAMA_{role.upper()}_MODEL", model) for role in ROLES)
 
 
 # 5. Narrator -----------------------------------------------------------------
@@ -979,9 +960,9 @@ def main(argv: list | None = None) -> int:
             raise SettingError(f"`{argv[0]}` has moved: run `python -m {MOVED[argv[0]]} FILE`")
         arguments = parse_arguments(argv)
         if arguments.understudy:
-            use_understudy()
+            stand_in("understudy")
         if arguments.cassette:
-            use_cassette(arguments.cassette)
+            stand_in("cassette", arguments.cassette)
         os.environ.update(NARRATOR_HOST=arguments.host, NARRATOR_PORT=arguments.port)
         check_settings()
         serve(setting("NARRATOR_HOST").strip("[]"), setting("NARRATOR_PORT", parse_port))
@@ -1036,6 +1017,7 @@ def serve(host: str, port: int) -> None:
     threading.Thread(target=greet, args=(server.server_name, server.server_port), daemon=True).start()
     server.serve_forever()
     server.server_close()
+    server.threads.shutdown()
 
 
 def allow_many_connections() -> None:
@@ -1072,20 +1054,22 @@ def greet(host: str, port: int) -> None:
 
 
 class Server(socketserver.ThreadingMixIn, WSGIServer):
-    """A thread a connection; stopping waits for calls, never for clients that say nothing."""
+    """A thread a connection, kept for the next one; stopping waits for calls, never for clients that say nothing."""
 
-    daemon_threads = False
     request_queue_size = 1024
     allow_reuse_address = os.name != "nt"  # there it would let two servers share a port
     server_bind = socketserver.TCPServer.server_bind  # WSGIServer's looks the host's name up, which may take seconds
 
     def __init__(self, address: tuple, handler: type):
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self.stopping = False
+        self.stopping, self.threads = False, ThreadPoolExecutor(max_workers=10**6)  # as many as the machine has
         super().__init__(address, handler)
         self.server_name, self.server_port = address[0], self.server_address[1]
         self.setup_environ()
         self.set_app(app)
+
+    def process_request(self, request, client_address):
+        self.threads.submit(self.process_request_thread, request, client_address)
 
     def stop(self):
         """Take no more connections and read nothing more; whoever is being answered still gets the answer."""
@@ -1110,6 +1094,8 @@ class Handler(WSGIRequestHandler):
     disable_nagle_algorithm = True
     timeout = SEND_SECONDS  # of one write
     wbufsize = -1  # head and body in one packet
+    refused = False
+    get_stderr = io.StringIO  # nobody's: detail_of() tells faults, and a client that leaves is none
     error_content_type = "application/json"
     error_message_format = '{"detail": {"request_error": "%(explain)s"}}'
 
@@ -1127,22 +1113,23 @@ class Handler(WSGIRequestHandler):
         super().flush_headers()
         self.wfile.flush()  # whoever expects 100 Continue waits for it
 
-    def finish(self):
-        """Close when the client has, or a little later: one that is still sending would never see our answer."""
-        with contextlib.suppress(OSError):
-            self.wfile.flush()
-            self.connection.shutdown(socket.SHUT_WR)
-            self.rfile.raw.ends = time.monotonic() + LINGER_SECONDS
-            while self.rfile.read1():
-                pass
-        super().finish()
-
-    def get_stderr(self):
-        """Nobody's: detail_of() tells faults, and a client that leaves is none."""
-        return io.StringIO()
+    def log_request(self, code="-", size="-"):
+        """No access log: standard output is the call log's, standard error the operator's."""
+        self.refused = int(code) >= 400
 
     def log_message(self, *args):
-        """No access log: standard output is the call log's, standard error the operator's."""
+        """Nor one of errors: they are answered."""
+
+    def finish(self):
+        """Close; after a refusal not before the client does, for a while: one that still sends wouldn't see it."""
+        with contextlib.suppress(OSError):
+            if self.refused:
+                self.wfile.flush()
+                self.connection.shutdown(socket.SHUT_WR)
+                self.rfile.raw.ends = time.monotonic() + LINGER_SECONDS
+                while self.rfile.read1():
+                    pass
+        super().finish()
 
 
 if __name__ == "__main__":

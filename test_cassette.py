@@ -20,10 +20,10 @@ def recorded(ollama, call_log, tmp_path, monkeypatch):
         path = tmp_path / "evening.jsonl"
         (tmp_path / "calls.jsonl").rename(path)
         for name in ("OLLAMA_BASE_URL", *(f"OLLAMA_{role.upper()}_MODEL" for role in n.ROLES)):
-            monkeypatch.setenv(name, "")  # so that what use_cassette() sets ends with the test
+            monkeypatch.setenv(name, "")  # so that what stand_in() sets ends with the test
         own = n.session.__wrapped__()
         monkeypatch.setattr(n, "session", lambda: own)
-        n.use_cassette(str(path))
+        n.stand_in("cassette", str(path))
 
     return record
 

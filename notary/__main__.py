@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress, TimeRemainingColumn
 
 import narrator_app
-from narrator_app import InputError, NarratorError, SettingError, check_settings, say, setting, use_understudy, why
+from narrator_app import InputError, NarratorError, SettingError, check_settings, say, setting, stand_in, why
 
 from . import FAMILIES, notarize
 from .loop import known_answers, remembered_answers
@@ -64,7 +64,7 @@ def run_notary(arguments: argparse.Namespace) -> int:
         write_text(arguments.output, as_json(reading.transcript))
         return 0
     if arguments.understudy:
-        use_understudy()
+        stand_in("understudy")
     log = choose_log(arguments.files[0], arguments.output)
     check_writable(log, arguments.files)
     check_settings()

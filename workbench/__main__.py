@@ -75,7 +75,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
 def run_replay(arguments: argparse.Namespace) -> int:
     """Replay, then say how the models compare, also when it is broken off; 1 when a call failed."""
     if arguments.understudy:
-        narrator_app.use_understudy()
+        narrator_app.stand_in("understudy")
     os.environ["CALL_LOG_PATH"] = ""  # the answers are lines on standard output
     narrator_app.check_settings()
     prompt = narrator_app.system_prompt("narrator") if arguments.render else None
