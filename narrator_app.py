@@ -843,21 +843,17 @@ def get_play_page():
 @app.get("/health")
 def get_health():
     """Whether a call could succeed now, and the state of the call log."""
-    wanted, available, ollama = {role: role_model(role) for role in ROLES}, set(), "ok"
-    try:
-        available = available_models()
-    except NarratorError as error:
-        ollama = detail_of(error)[error.key]
-    models = {role: {"model": model, "available": full_name(model) in available} for role, model in wanted.items()}
     log = call_log_state()
-    status = "ok" if log == "ok" else "degraded"
-    if not all(model["available"] for model in models.values()):
-        status = "unavailable"
     try:
+        available, ollama = available_models(), "ok"
         check_roles()
-    except SettingError as error:
-        status = f"unavailable: {detail_of(error)[error.key]}"
-    bottle.response.status = 503 if status.startswith("unavailable") else 200
+    except NarratorError as error:
+        available, ollama = set(), detail_of(error)[error.key]
+    wanted = {role: role_model(role) for role in ROLES}
+    models = {role: {"model": model, "available": full_name(model) in available} for role, model in wanted.items()}
+    possible = all(model["available"] for model in models.values())
+    bottle.response.status = 200 if possible else 503
+    status = "unavailable" if not possible else "ok" if log == "ok" else "degraded"
     return {"status": status, "ollama": ollama, "models": models, "call_log": log}
 
 
