@@ -265,7 +265,10 @@ def shorten(text: str, limit: int) -> str:
 
 def one_line(text: str) -> str:
     """The text with every run of white space as one space, and no other control character."""
-    return re.sub(r"\s+", " ", re.sub(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]", "", text))
+    return _SPACE.sub(" ", _CONTROL.sub("", text))
+
+
+_SPACE, _CONTROL = re.compile(r"\s+"), re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 
 
 def say(text: str) -> None:
@@ -305,7 +308,10 @@ def digest(canon_log: dict) -> str:
 
 def in_prompt(text: str) -> str:
     """One field as one line that can't pose as a chat-template token, a tag or another line."""
-    return one_line(text).translate(str.maketrans("<>[]", "‹›()"))
+    return one_line(text).translate(_HARMLESS)
+
+
+_HARMLESS = str.maketrans("<>[]", "‹›()")
 
 
 def system_prompt(role: str) -> str:
@@ -600,10 +606,11 @@ def _response(method: str, path: str, body: dict | None, seconds: float):
     how = {"timeout": urllib3.Timeout(total=seconds), "stream": True}
     if not is_loopback(urlsplit(address).hostname):  # then proxy variables and certificates of one's own count
         how.update(session().merge_environment_settings(address, {}, True, None, None))
-    request = requests.Request(method, address + path, json=body, headers={"Accept-Encoding": "identity"})
+    request = _request(method, address + path).copy()
+    request.prepare_body(None, None, body)
     try:
         # the adapter's send(): the session's would look where a redirect leads
-        with session().get_adapter(address).send(request.prepare(), **how) as response:
+        with session().get_adapter(address).send(request, **how) as response:
             if response.status_code // 100 != 2:
                 raise ModelError(_refusal(response.status_code, next(_texts(response.raw, split=False)), body))
             yield response.raw
@@ -614,6 +621,11 @@ def _response(method: str, path: str, body: dict | None, seconds: float):
     except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
         broken = f"the connection to Ollama at {address} failed ({why(error)}). Is `ollama serve` running?"
         raise ModelError(broken) from error
+
+
+@functools.lru_cache
+def _request(method: str, url: str):
+    return requests.Request(method, url, headers={"Accept-Encoding": "identity"}).prepare()
 
 
 def _refusal(status: int, text: bytes, body: dict | None) -> str:

