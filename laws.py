@@ -56,7 +56,7 @@ def either(patterns: str) -> str:
 # Patterns are plain text, compiled when first needed. A set at the beginning lets `re` skip what can't match.
 
 _FACT_TAG = r"\[FACT:(?=[^\[\]]*[^\W_])(?![^\[\]]*(?:__|[<>]))([^\[\]]*)\]"  # with a word in it and no blank to fill
-_BAD_TAG = r"\[.{0,60}|\S{0,80}\].{0,20}|\bFACTS?:.{0,40}"  # what is left when the sound ones are out
+_BAD_TAG = r"[\[\]F](?:(?<!F).{0,60}|(?<!\wF)ACTS?:.{0,40})"  # what is left when the sound ones are out
 _QUOTED = either(r"""
     (?<=")[^"\n]*(?:"|$)|(?<=“)[^”\n]*(?:”|$)|(?<=«)[^»\n]*(?:»|$)|(?<=^[—–]) .*$
     (?<=['‘])(?<!\w.)(?=\w)[^\n]{0,400}?[.,!?…—]['’](?!\w)
@@ -73,7 +73,10 @@ class Telling:
         self.unchecked, self.end = len(prose) - len(self.prose), prose[-40:]
         self.facts = [fact.strip() for fact in re.findall(_FACT_TAG, self.prose)]
         self.untagged = re.sub(rf" *{_FACT_TAG}(?=[.,;:!?])|{_FACT_TAG}", "", self.prose).strip()
-        self.lower = self.untagged.replace("İ", "I").lower()  # as long as the text: only İ would grow
+        self.menu = f"|{_MENU}" if any(sign in self.untagged for sign in ")>2") else ""
+        self.written = re.findall(r"\w+(?:['’-]\w+)*", self.untagged)
+        self.words = plain("\n".join(self.written)).split("\n")
+        self.vocabulary = frozenset("\n".join(self.words).replace("-", "\n").replace("'", "\n").split("\n"))
         self.narration = re.sub(_SPEECH, "”", self.untagged)  # the mark stays: something was said here
         self.sentences = split_sentences(self.untagged)
         self.texts = texts(canon_log)
@@ -114,6 +117,7 @@ _COUNTS = one_of("""
 """)
 _NUMBER = rf"(?:(?:{_TENS})(?:[- ](?:{_UNITS}))?|{_COUNTS})(?!-)"
 _METALS = "gold|silver|copper|platinum|electrum"
+_COINS = "coin|coins|dollars|shillings|guineas|florins|ducats|pence|credits"
 _STATS = one_of("""
     hit_point hit_points health_point health_points hp mana experience xp damage percent per_cent armour_class
     armor_class skill_points luck_points points_of_damage points_of_luck points_of_health spell_slots spell_slot
@@ -134,21 +138,19 @@ _GAME_NUMBERS = either(rf"""
     \b(?:{_STATS}|luck|gold)(?: ?[:=]| (?:{_LINK}))+ (?:{_ABOUT} )?(?:{_NUMBER}|one|zero)\b(?! of\b)
     \b{_NUMBER}(?: \w+)? pieces? of (?:{_METALS})\b
     \b{_NUMBER}(?: (?:{_OF}))*(?: (?:shiny|bright|small|old|new|heavy))? (?:{_METALS})(?= (?:{_BEHIND})\b|[^\w\s]|$)
-    \b{_NUMBER}(?: (?:{_OF}))*(?: (?!of\b)[a-z]+)? (?:coins?|dollars|shillings|guineas|florins|ducats|pence|credits)\b
+    \b{_NUMBER}(?: (?:{_OF}))*(?: (?!of\b)[a-z]+)? (?:{_COINS})\b
     \b(?:gain|lose|drop|rise|climb)s? (?:{_NUMBER}|one|a) levels?\b
     \b(?:at|to|of|is|are|reach(?:es)?) level (?:{_NUMBER}|one)\b
 """)
 _DIGITS = r"(?<!\w)(?:\w+[ .#-]+)?\w*\d[\d.,:/%]*\w*"
-_QUANTITIES = "point hp mana exp xp damage cent class slot luck gold silver copper plat elect coin level".split()
-_COINS_TOO = "dollar shilling guinea florin ducat pence credit".split()
+_QUANTITIES = frozenset(re.findall(r"\w+", f"{_STATS} {_METALS} {_COINS} luck level levels")) - {"of"}
 
 
 def numbers(telling: Telling) -> list:
     """Digits, and number words beside a game quantity; what canon says in so many words stays."""
     found = [match[0] for match in re.finditer(_DIGITS, telling.untagged if re.search(r"\d", telling.untagged) else "")]
-    quantity = any(map(telling.lower.__contains__, [*_QUANTITIES, *_COINS_TOO]))  # which most prose hasn't got
-    spans = (match.span() for match in re.finditer(_GAME_NUMBERS, telling.lower if quantity else ""))
-    found += [telling.untagged[start:end] for start, end in spans]
+    lower = telling.untagged.replace("İ", "I").lower() if _QUANTITIES & telling.vocabulary else ""  # only İ would grow
+    found += [telling.untagged[match.start() : match.end()] for match in re.finditer(_GAME_NUMBERS, lower)]
     return [text for text in found if plain(text).strip(" .,:") not in telling.known]
 
 
@@ -241,6 +243,7 @@ _INNER = either(rf"""
     \b(?i:{_EMOTIONS}) (?:[^.!?;:\n”]{{0,30}}? )?(?:{_SEIZES}) you(?:r \w+)?\b
     \b[Yy]our (?:\w+ )?(?:hand|hands|fingers|fist) {_ADVERB}*(?:{_HANDLES})\b
 """)
+_INNER_WORDS = {*_EMOTIONS.split("|"), *"temper heart spirit spirits hand hands fingers fist".split()}
 _FEELS = "(?:feels?|felt|are|grows?|becomes?)"
 _FEEL = either(rf"""
     (?:can )?{_FEELS} (?:(?!\b(?:his|her|their|its|\w+['’]s)\b)[\w,’'-]+ ){{0,6}}(?:{_EMOTIONS})\b
@@ -258,27 +261,26 @@ _LATER = {
     "still": rf"(?:\band|\bthen|,) {_ADVERB}*(\w+(?: (?:{_THINGS})\b|$))",
     "s": rf"(?:\band|\bthen|,) {_ADVERB}*(\w+ (?:his|her|their|the|a|an|up|down|out|in|to|at|into)\b)",
 }
+_IS, _WAS = r"\b(?:is|are|has|have|see|hear|feel|stand|['’]re)\b", r"\b(?:was|were|had|saw|heard|felt|stood)\b"
 _PARTICIPLE = rf"(?m)(?:^|[.!?”] )(?:{_ADVERB}|\w+ly )?([A-Z]?\w+ing [^.!?;:\n”]{{1,80}}?), you\b"
 
 
 def played(telling: Telling) -> list:
     """Where the narrator has the player act, speak, decide or feel: as you, I or we, or by name."""
-    told = telling.narration
-    present = re.findall(r"\b(?:is|are|has|have|see|hear|feel|stand)\b|['’]re\b", told)
-    past = len(re.findall(r"\b(?:was|were|had|saw|heard|felt|stood)\b", told)) >= len(present)
-    found = [match[0] for match in re.finditer(_INNER, told)]
+    told = "".join(dict.fromkeys(re.findall(r"[.!?;:\n]?[^.!?;:\n]+", telling.narration)))  # small models loop
+    found = [match[0] for match in re.finditer(_INNER, told if _INNER_WORDS & telling.vocabulary else "")]
     found += [match[1] for match in re.finditer(_PARTICIPLE, told) if _is_act(match[1], "ing")]
-    clauses = {match[0] + match[1]: match for match in re.finditer(_YOU, told)}  # small models repeat themselves
-    for clause, match in clauses.items():
-        if _acts(match[1], "", past):
-            found.append(clause.strip(" .!?;:,—–…”()\n*"))
+    clauses = (match for match in re.finditer(_YOU, told) if _acts(match[1], "", telling.narration))
+    found += [(match[0] + match[1]).strip(" .!?;:,—–…”()\n*") for match in clauses]
     for name in filter(told.__contains__, telling.player_names):
         by_name = rf"(?m){_CLAUSE}({re.escape(name)}(?:: ?”| {_ADVERB}*([^.!?;:\n”—]*)))"
-        found += [match[1] for match in re.finditer(by_name, told) if not match[2] or _acts(match[2], "s", past)]
+        found += [
+            match[1] for match in re.finditer(by_name, told) if not match[2] or _acts(match[2], "s", telling.narration)
+        ]
     return found
 
 
-def _acts(rest: str, form: str, past: bool) -> bool:
+def _acts(rest: str, form: str, told: str) -> bool:
     """Whether what follows "you" or, in the form on -s, a name is an act, a decision or a feeling."""
     if being := re.match(rf"(?:are|am|were|is|was|['’](?:re|m)) {_ADVERB}*", rest):
         rest = rest[being.end() :]
@@ -289,7 +291,8 @@ def _acts(rest: str, form: str, past: bool) -> bool:
     rest = re.sub(rf"\A{_LEAD_IN}", "", rest)
     if (into := re.match(_ING_IN, rest)) and _is_act(rest[into.end() :], "ing"):
         return True
-    now = _is_act(rest, form) or (past and _is_act(rest, "ed")) or bool(re.match(_FEEL, rest))
+    past = _is_act(rest, "ed") and len(re.findall(_WAS, told)) >= len(re.findall(_IS, told))
+    now = _is_act(rest, form) or past or bool(re.match(_FEEL, rest))
     still = form == "" and bool(re.match(_STILL, rest)) and _acts_later(rest, "", _LATER["still"])
     itself = form == "s" and re.match(r"\w+(?:s|ed) (?:himself|herself|themsel\w+)\b", rest)
     return now or still or bool(itself) or _acts_later(rest, form) or _acts_later(rest, "ing")
@@ -364,7 +367,7 @@ _ENDINGS = """
 
 def invented_names(telling: Telling) -> list:
     """Capitalised words inside a sentence that canon and this prose's facts don't know, with their neighbours."""
-    text = re.sub(_MASKED, lambda match: "." * len(match[0]), telling.untagged)
+    text = re.sub(f"(?m){_MASKED}{telling.menu}", lambda match: "." * len(match[0]), f"\n{telling.untagged}")
     is_known, found, last_end = functools.cache(lambda word: _is_known(word, telling.known)), [], -1
     for match in re.finditer(_WORD, text):
         start, end = match.span()
@@ -468,14 +471,13 @@ _MENU = either(r"""
     (?<!\w)\(?(?:1[.)]|[aA]\)) .{1,80}(?:\s|[;,])\(?(?:2[.)]|[bB]\)) .*|(?<!\w)\(1\).{1,80}\(2\).*
     ^[ \t]*\([^()\n]{1,60}\)(?:[\s,/|]*\([^()\n]{1,60}\))+[ \t]*$|^[ \t]*>.+\n[ \t]*>.+
 """)  # of choices
-_STRUCTURE = rf"(?m)^(?:{_LINE})|{_MENU}"
-_MASKED = rf"(?m)\[[^\]]*\]?|^(?:#|\*\*|[ \t]*(?:\d|[A-Da-d])[.)]|[ \t]*>).*|{_MENU}"  # no place for a name
+_MASKED = r"\[[^\]]*\]?|\n(?:#|\*\*|[ \t]*(?:\d|[A-Da-d])[.)]|[ \t]*>).*"  # no place for a name
 _TOKENS = either(r"""
     <\|.{0,20}|\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<[be]os>|</?think(?:ing)?>
     "\w+"\s*:\s*["\[{].{0,30}
 """)  # of chat templates, and of JSON
 _TALK = either(r"""
-    [Aa]s (?:the|your|an?) (?:narrator|dungeon master|game master|AI|language model)
+    as (?:the|your|an?) (?:narrator|dungeon master|game master|ai|language model)
     (?:I|we) (?:(?:will|shall|can|cannot) (?:now )?|can['’]t )(?:describe|narrate|continue|provide|set the scene)
     I['’]ll (?:now )?(?:describe|narrate|continue|set the scene)
     here(?: is|['’]s) (?:the|a|your|my) (?:scene|description|narration|prose|story|response|continuation|passage)
@@ -486,12 +488,16 @@ _TALK = either(r"""
     feel free to|I hope (?:this|that) (?:helps|meets|works)|as requested|the user
     I(?:['’]ve| have) (?:kept|included|avoided|written|tried|followed)|(?:second|third|first)[- ]person
 """)
+_TASK_WORDS = {*re.findall(r"[a-z]{4,}|ai", _TALK)} - {
+    *"from here this that your what will would have feel first".split()
+}
 _TASK = rf"(?i)\b(?:{_TALK})\b.{{0,30}}"  # talk about the task
 
 
 def unprosaic(telling: Telling) -> list:
     """What is no prose, and where the narrator talks about the task."""
-    places = ((_STRUCTURE, telling.untagged), (_TOKENS, telling.untagged), (_TASK, telling.narration))
+    lines, task = f"(?m)\n(?:{_LINE}){telling.menu}", _TASK if _TASK_WORDS & telling.vocabulary else "(?!)"
+    places = ((lines, f"\n{telling.untagged}"), (_TOKENS, telling.untagged), (task, telling.narration))
     return [match[0] for pattern, text in places for match in re.finditer(pattern, text)]
 
 
@@ -557,27 +563,19 @@ def _is_over(end: str, next_character: str, after: str) -> bool:
 def loops(telling: Telling) -> list:
     """Sentences of four words or more that stand twice, and a run of words that stands three times in a row."""
     found, times = [], collections.Counter()
-    for sentence in telling.sentences:
-        words = tuple(re.findall(r"\w+", plain(sentence)))
+    plainly = re.sub(r"[^\w\n]+", " ", plain("\n".join(telling.sentences))).split("\n")
+    for sentence, words in zip(telling.sentences, map(str.strip, plainly), strict=False):
         times[words] += 1
-        again = len(words) >= 4 and times[words] in (2, 3)
-        if again and times[words] == 2 + bool(
-            re.fullmatch(_SPEECH[4:], sentence.strip())
-        ):  # what is said may come twice
-            found.append(sentence)
-    return found + _runs(re.findall(r"\w+(?:['’-]\w+)*", telling.untagged), telling.known)
-
-
-def _runs(written: list, known: str) -> list:
-    words = [plain(word) for word in written]
-    for size in range(1, MAX_RUN + 1):
-        same, shifted = 0, words[size:]
-        for place in range(len(shifted) if sum(map(str.__eq__, words, shifted)) >= 2 * size else 0):  # a quick no
-            same = same + 1 if words[place] == words[place + size] else 0
-            run = written[place + 1 - size : place + 1] if same == 2 * size else []
-            if run and not all(word[0].isupper() and plain(word) in known for word in run):
-                return [" ".join(run * 3)]
-    return []
+        if times[words] in (2, 3) and words.count(" ") >= 3:
+            spoken = re.fullmatch(_SPEECH, sentence.strip())  # what is said may come twice
+            found += [sentence] if times[words] == 3 or not spoken else []
+    often = collections.Counter(telling.words)
+    if "xxx" not in "".join("x" if often[word] > 2 else " " for word in telling.words):  # no run stands three times
+        return found
+    for match in re.finditer(rf"(?i)(?<!\S)((?:\S+ ){{1,{MAX_RUN}}}?)\1\1", " ".join([*telling.written, ""])):
+        if not all(word[0].isupper() and plain(word) in telling.known for word in match[1].split()):
+            return [*found, match[0].strip()]
+    return found
 
 
 # foreign_script --------------------------------------------------------------
